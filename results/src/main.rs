@@ -1,0 +1,3 @@
+//! The vramlab command: compare, replay, inspect, advise, tables
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! The discrete-event core of vramlab: units, ops, engine, devices, figures
+#![forbid(unsafe_code)]

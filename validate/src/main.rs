@@ -1,0 +1,3 @@
+//! Replays vramlab workloads on the real CUDA driver
+
+fn main() {}

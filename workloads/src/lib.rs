@@ -1,0 +1,2 @@
+//! Synthetic workloads and readers of recorded ones for vramlab
+#![forbid(unsafe_code)]
