@@ -1,2 +1,21 @@
-//! Allocator strategies of vramlab, one file or folder each
+//! Allocator strategies of vramlab: one file, or one folder, each; one line in the [`registry`].
+//!
+//! | family | models |
+//! |---|---|
+//! | [`bound`] | yardsticks that no real system reaches or would want |
+//! | [`cuda`] | the CUDA driver's own calls |
+//! | [`classic`] | the allocators of the textbooks |
+//! | [`torch`] | PyTorch's CUDA caching allocator |
+//!
+//! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
+
+pub mod bound;
+pub mod classic;
+pub mod cuda;
+pub mod options;
+pub mod registry;
+pub mod torch;
+
+pub use options::{OptionError, Options, Spec};
+pub use registry::{STRATEGIES, Strategy, build, find};

@@ -1,2 +1,35 @@
-//! The discrete-event core of vramlab: units, ops, engine, devices, figures
+//! The discrete-event core of vramlab.
+//!
+//! ```text
+//! Source ──ops──▶ engine ──requests──▶ Allocator ──calls──▶ Driver      what a strategy may use
+//! (workload)        │                  (strategy)             ▲
+//!                   └── launch, time, touch, held ──▶ Machine: Driver   what only the engine may use
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`units`] | bytes, nanoseconds, ids; how they are parsed and printed |
+//! | [`op`] | the ops: the one language between workloads and everything else |
+//! | [`source`] | the trait that yields ops, given the time and the last answer |
+//! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
+//! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
+//! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
+//!
+//! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
 #![forbid(unsafe_code)]
+
+pub mod allocator;
+pub mod driver;
+pub mod machine;
+pub mod op;
+pub mod source;
+pub mod units;
+
+pub use allocator::{
+    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
+};
+pub use driver::{Address, Answer, Call, Driver, DriverError, DriverExt};
+pub use machine::{Held, Machine};
+pub use op::{BufferUse, Op};
+pub use source::{Answered, Source, SourceError, Step};
+pub use units::{BufferId, Bytes, DeviceId, EventId, Nanos, PoolId, StreamId};

@@ -1,0 +1,1 @@
+//! Yardsticks: what no strategy can go below, and what reuse is worth.

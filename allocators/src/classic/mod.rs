@@ -1,0 +1,1 @@
+//! The allocators of the textbooks, on one arena each.

@@ -1,0 +1,196 @@
+//! What only the engine may ask of a device: time, work, and bytes held.
+//!
+//! Stream queues and the host clock live here, below the seam, since event queries, the wait of a free and in-driver pools need streams to
+//! make progress. One machine holds all devices. A launch returns no times: a real GPU has none to give.
+
+use crate::driver::{Address, CALL_KINDS, CALL_NAMES, Driver, DriverError};
+use crate::units::{DeviceId, Nanos, StreamId};
+
+/// Bytes held from a device by this run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Malloc sizes, created handles, and what stream-ordered pools hold.
+    pub reserved: u64,
+    /// Highest value of `reserved`.
+    pub peak_reserved: u64,
+    /// What the device counts as taken: context and granule rounding included, other processes not.
+    pub device_used: u64,
+    /// Highest value of `device_used`.
+    pub peak_device_used: u64,
+}
+
+/// Which driver range an address lies in, named so that two runs can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// How the range was made.
+    pub kind: RangeKind,
+    /// It was the n-th successful one of its kind, from 0.
+    pub ordinal: u32,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}
+
+/// How a range of addresses was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RangeKind {
+    /// `cudaMalloc`.
+    Malloc,
+    /// `cuMemAddressReserve`.
+    Reserved,
+    /// A stream-ordered pool.
+    Pool,
+    /// Managed memory.
+    Managed,
+    /// Host memory.
+    Host,
+}
+
+impl RangeKind {
+    /// One letter for labels: `m0`, `r1`, `p2`, `u3`, `h4`.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Malloc => 'm',
+            Self::Reserved => 'r',
+            Self::Pool => 'p',
+            Self::Managed => 'u',
+            Self::Host => 'h',
+        }
+    }
+}
+
+/// Which physical bytes an address means: stitched ranges give one page two addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Physical {
+    /// A number of the physical allocation, unique over the run.
+    pub handle: u64,
+    /// Bytes from its beginning.
+    pub offset: u64,
+    /// Bytes from here on that lie in the same physical allocation at consecutive addresses.
+    pub run: u64,
+}
+
+/// Direction of a transfer; one FIFO copy engine each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// Host to device.
+    HostToDevice,
+    /// Device to host.
+    DeviceToHost,
+    /// Within the device.
+    DeviceToDevice,
+    /// To another device.
+    PeerToPeer,
+    /// To or from a disk.
+    Disk,
+}
+
+/// A point in a stream's queue, for happens-before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    /// The stream.
+    pub stream: StreamId,
+    /// How many pieces of work it had been given on the machine's own count.
+    pub epoch: u64,
+}
+
+/// How often each call was made, by [`crate::driver::Call::kind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallCounts(pub [u64; CALL_KINDS]);
+
+impl Default for CallCounts {
+    fn default() -> Self {
+        Self([0; CALL_KINDS])
+    }
+}
+
+impl CallCounts {
+    /// The calls that were made, with CUDA's names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        CALL_NAMES.iter().copied().zip(self.0).filter(|(_, n)| *n > 0)
+    }
+
+    /// How often the call of this name was made.
+    pub fn get(&self, name: &str) -> u64 {
+        CALL_NAMES.iter().position(|n| *n == name).map_or(0, |i| self.0[i])
+    }
+}
+
+/// A device with its clock and queues.
+pub trait Machine: Driver {
+    /// Makes `device` the current one.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    fn select(&mut self, device: DeviceId) -> Result<(), DriverError>;
+
+    /// The host clock.
+    fn now(&self) -> Nanos;
+
+    /// The host does nothing until `time` (no effect if it is past).
+    fn wait_until(&mut self, time: Nanos);
+
+    /// The host is busy for `ns` nanoseconds.
+    fn spend(&mut self, ns: u64);
+
+    /// Queues work of `duration` ns on a stream.
+    ///
+    /// # Errors
+    /// When the device cannot.
+    fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError>;
+
+    /// Queues a transfer of `bytes` on a stream.
+    ///
+    /// # Errors
+    /// When the device cannot.
+    fn transfer(
+        &mut self,
+        stream: StreamId,
+        bytes: u64,
+        direction: Direction,
+    ) -> Result<(), DriverError>;
+
+    /// Accesses memory by page, by the device (in `stream`) or by the host.
+    ///
+    /// # Errors
+    /// When the range is not accessible from there.
+    fn touch(
+        &mut self,
+        address: Address,
+        bytes: u64,
+        write: bool,
+        by: Toucher,
+    ) -> Result<(), DriverError>;
+
+    /// Bytes held from the current device.
+    fn held(&self) -> Held;
+
+    /// Which range an address of the current device lies in.
+    fn origin(&self, address: Address) -> Option<Origin>;
+
+    /// Which physical bytes an address of the current device means.
+    fn physical(&self, address: Address) -> Option<Physical>;
+
+    /// The latest point of a stream's queue; `None` from a machine that does not know.
+    fn stamp(&self, stream: StreamId) -> Option<Stamp>;
+
+    /// Is that point ordered before whatever is queued on `stream` next (stream order, events, waits, synchronisation)?
+    fn ordered(&self, earlier: Stamp, stream: StreamId) -> bool;
+
+    /// A capture begins or ends on a stream.
+    fn capture(&mut self, stream: StreamId, on: bool);
+
+    /// From now on someone else holds `bytes` of the current device.
+    fn other_process(&mut self, bytes: u64);
+
+    /// Calls made so far, on all devices.
+    fn calls(&self) -> CallCounts;
+}
+
+/// Who touches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Toucher {
+    /// The device, in this stream's order.
+    Device(StreamId),
+    /// The host, now.
+    Host,
+}

@@ -1,0 +1,63 @@
+//! A source of ops: a recording, a generator, or a server that reacts to what it is answered.
+
+use crate::op::{BufferUse, NameId, Op, TouchRange};
+use crate::units::{BufferId, Nanos};
+
+/// The next step of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Do this now.
+    Op(Op),
+    /// The host has nothing to do before this time.
+    WaitUntil(Nanos),
+    /// The workload is over.
+    End,
+}
+
+/// How the last op was answered: enough for a server to shed load, preempt and retry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answered {
+    /// Done (or there was no op yet).
+    #[default]
+    Done,
+    /// The request did not fit.
+    OutOfMemory,
+    /// The request's size was refused.
+    InvalidSize,
+    /// Nothing happened: the buffer's request had failed, or the strategy does not know the op.
+    Skipped,
+}
+
+/// A workload ended with an error: the input it reads is bad.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct SourceError {
+    /// File and line, or byte, or op.
+    pub place: String,
+    /// What was found and what was expected.
+    pub what: String,
+}
+
+/// Yields ops. Buffers are dense slots ([`BufferId`]); the slot of a freed buffer may be given to a later one.
+pub trait Source {
+    /// The next step, at host time `now`, after the last op was answered so.
+    ///
+    /// # Errors
+    /// When the input behind the source is bad.
+    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError>;
+
+    /// The buffers that the last yielded [`Op::Work`] uses.
+    fn uses(&self) -> &[BufferUse];
+
+    /// What the last yielded [`Op::Touch`] reaches.
+    fn touch(&self) -> TouchRange;
+
+    /// The text of a site, mark or setting of the last yielded op.
+    fn text(&self, name: NameId) -> &str;
+
+    /// The workload's own number for a live buffer, for reports.
+    fn name(&self, id: BufferId) -> u64;
+
+    /// Are the ops the same whatever they are answered? Only then may a strategy look ahead.
+    fn independent(&self) -> bool;
+}
