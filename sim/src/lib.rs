@@ -13,6 +13,7 @@
 //! | [`source`] | the trait that yields ops, given the time and the last answer |
 //! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
+//! | [`trace`] | the text form of ops: reading and writing |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
 //!
 //! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
@@ -23,6 +24,7 @@ pub mod driver;
 pub mod machine;
 pub mod op;
 pub mod source;
+pub mod trace;
 pub mod units;
 
 pub use allocator::{
