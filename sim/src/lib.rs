@@ -14,15 +14,22 @@
 //! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
 //! | [`trace`] | the text form of ops: reading and writing |
+//! | [`engine`] | the loop: source, strategies and machine together |
+//! | [`report`] | the figures: one definition each |
+//! | [`audit`] | a wrapper that holds a strategy to its promises |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
 //!
 //! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod audit;
 pub mod driver;
+pub mod engine;
 pub mod machine;
 pub mod op;
+mod race;
+pub mod report;
 pub mod source;
 pub mod trace;
 pub mod units;
@@ -31,7 +38,9 @@ pub use allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
 };
 pub use driver::{Address, Answer, Call, Driver, DriverError, DriverExt};
+pub use engine::{Setup, run};
 pub use machine::{Held, Machine};
 pub use op::{BufferUse, Op};
+pub use report::Report;
 pub use source::{Answered, Source, SourceError, Step};
 pub use units::{BufferId, Bytes, DeviceId, EventId, Nanos, PoolId, StreamId};

@@ -124,8 +124,7 @@ impl<R: BufRead> JsonlSource<R> {
         while self.queued.is_empty() {
             let mut text = std::mem::take(&mut self.text);
             text.clear();
-            let read =
-                std::io::Read::by_ref(&mut self.input).take(LINE_BYTES_MAX).read_line(&mut text);
+            let read = std::io::Read::take(&mut self.input, LINE_BYTES_MAX).read_line(&mut text);
             self.line += 1;
             let read =
                 read.map_err(|e| self.error(format!("cannot be read as UTF-8 text: {e}")))?;
