@@ -14,20 +14,25 @@
 //! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
+//! | [`device`] | the simulated machine: memory, queues, clock, cost table |
+//! | [`testing`] | a machine on a script: events complete on cue, calls fail on cue, every call is logged |
 //!
 //! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod device;
 pub mod driver;
 pub mod machine;
 pub mod op;
 pub mod source;
+pub mod testing;
 pub mod units;
 
 pub use allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
 };
+pub use device::{DeviceOptions, SimMachine};
 pub use driver::{Address, Answer, Call, Driver, DriverError, DriverExt};
 pub use machine::{Held, Machine};
 pub use op::{BufferUse, Op};
