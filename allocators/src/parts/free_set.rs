@@ -238,7 +238,8 @@ impl FreeSet {
         while top != NONE && nodes.size(top) < size {
             top = nodes.links(top).next;
         }
-        InOrder { set: self, nodes, class: class.unwrap_or_default(), top, batch: Vec::new() }
+        let class = class.unwrap_or(self.heads.len());
+        InOrder { set: self, nodes, class, top, batch: Vec::new() }
     }
 
     /// The size of the largest node; 0 if there is none.

@@ -141,7 +141,6 @@ impl Caching {
         };
         if bytes < need.bytes && self.settings.version == Version::V2_15 {
             driver.unreserve(base)?;
-            self.pieces.skip_registration();
             return Ok(None);
         }
         let usable = bytes.min(RANGE_SIZE_MAX) / page * page;

@@ -163,7 +163,7 @@ impl Caching {
             }
         };
         let gap = run.address - self.pieces.address(rest);
-        if gap % page != 0 || run.size % page != 0 {
+        if !gap.is_multiple_of(page) || !run.size.is_multiple_of(page) {
             return Err(AllocError::BadSetting(
                 format!(
                     "an expandable run of {} bytes is no number of pages of {page} bytes",

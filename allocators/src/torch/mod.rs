@@ -47,7 +47,7 @@ mod settings;
 mod stats;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Needs, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Layout, Needs, Notice, Placement, Reply, Request, Usage, Use,
 };
 use vramlab_sim::driver::{Driver, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -63,7 +63,7 @@ use pieces::{Pieces, RANGE_SIZE_MAX, State, UNIT, WALL};
 use pools::Pools;
 use rounding::Rounding;
 use settings::Settings;
-use stats::{LARGE, SMALL, Tally};
+use stats::{LARGE, Tally};
 
 pub use settings::Version;
 pub use stats::{Stat, StatByPool, Statistics};
@@ -175,6 +175,11 @@ impl Caching {
     /// Statistics as PyTorch shows them.
     pub fn statistics(&self) -> Statistics {
         self.tally.statistics(self.max_split_at_start)
+    }
+
+    /// What is where, as [`Notice::Walk`] tells it.
+    pub fn layout(&self) -> Layout {
+        self.walk()
     }
 
     /// What follows from the settings.

@@ -62,13 +62,6 @@ const STATES: [State; 16] = {
     states
 };
 
-impl State {
-    /// Counted in active bytes: handed out, or freed and waiting.
-    pub(super) fn is_active(self) -> bool {
-        !matches!(self, State::Vacant | State::Free | State::Unmapped | State::Ghost)
-    }
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
     pub(super) segment: u32,
@@ -235,11 +228,6 @@ impl Pieces {
         let segment = self.get(piece).segment as usize;
         self.segments[segment].registration = registration;
         self.registrations = self.registrations.max(registration + 1);
-    }
-
-    /// A number that no segment got: one that was made and given up at once.
-    pub(super) fn skip_registration(&mut self) {
-        self.registrations += 1;
     }
 
     /// Drops a segment that is one piece.
