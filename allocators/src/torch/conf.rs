@@ -257,11 +257,11 @@ pub(super) fn parse_2_15(
 ) -> Result<(), String> {
     let words = Words(words(text, |c| c.is_ascii_whitespace() || c == '\x0b'));
     if at_start {
-        cuda_2_15(&words, settings, at_start)?;
+        cuda_2_15(&words, settings)?;
     }
     general_2_15(&words, settings, at_start)?;
     if !at_start {
-        cuda_2_15(&words, settings, at_start)?;
+        cuda_2_15(&words, settings)?;
     }
     Ok(())
 }
@@ -361,7 +361,7 @@ fn divisions_2_15(words: &Words, key_at: usize, classes: &mut [u64]) -> Result<u
     }
 }
 
-fn cuda_2_15(words: &Words, settings: &mut Settings, at_start: bool) -> Result<(), String> {
+fn cuda_2_15(words: &Words, settings: &mut Settings) -> Result<(), String> {
     words.walk(|key, at| {
         let value = at + 2;
         if CUDA_KEYS.contains(&key) {
@@ -399,9 +399,7 @@ fn cuda_2_15(words: &Words, settings: &mut Settings, at_start: bool) -> Result<(
                 if !(0.0..=1.0).contains(&number) {
                     return Err("per_process_memory_fraction is invalid, set it in [0.0, 1.0]".into());
                 }
-                if at_start {
-                    settings.fraction_at_start = number;
-                }
+                settings.fraction = number;
             }
             "expandable_segments_reserve" => {
                 settings.expandable_reserve = reserve(words.get(value)?).or(settings.expandable_reserve);
