@@ -83,7 +83,7 @@ impl Caching {
         driver: &mut dyn Driver,
         layout: &Layout,
     ) -> Result<Vec<Block>, AllocError> {
-        if self.pieces.slots() > 1 {
+        if !self.pieces.is_new() {
             return Err(AllocError::BadSetting(
                 "a state can be adopted only before the first request".into(),
             ));
