@@ -36,6 +36,12 @@ pub struct Links {
 
 /// The owner's arena.
 pub trait Nodes {
+    /// The arena for a shorter while. Rare paths take it by value, so that on the hot path what it consists of stays in registers.
+    type Brief<'a>: Nodes
+    where
+        Self: 'a;
+    /// The arena for a shorter while.
+    fn brief(&mut self) -> Self::Brief<'_>;
     /// Size in the owner's units; 0 for node 0 and for no other.
     fn size(&self, node: u32) -> u32;
     /// Does `a` come before `b`, both of one size?
@@ -98,7 +104,7 @@ impl FreeSet {
         let bin = bin_of(nodes.size(node));
         let head = self.heads[bin];
         if head != NONE {
-            return self.insert_beside(nodes, node, bin, head);
+            return self.insert_beside(nodes.brief(), node, bin, head);
         }
         self.heads[bin] = node;
         self.words[bin / 64] |= 1 << (bin % 64);
@@ -108,7 +114,8 @@ impl FreeSet {
 
     /// Into a bin that is not empty.
     #[inline(never)]
-    fn insert_beside<N: Nodes>(&mut self, nodes: &mut N, node: u32, bin: usize, head: u32) {
+    fn insert_beside<N: Nodes>(&mut self, mut nodes: N, node: u32, bin: usize, head: u32) {
+        let nodes = &mut nodes;
         let size = nodes.size(node);
         let (mut smaller, mut top) = (NONE, head);
         while nodes.size(top) < size {
@@ -154,7 +161,7 @@ impl FreeSet {
     pub fn remove<N: Nodes>(&mut self, nodes: &mut N, node: u32) {
         let Links { child, next, prev } = nodes.links(node);
         if (child | next | prev) != NONE {
-            return self.remove_linked(nodes, node);
+            return self.remove_linked(nodes.brief(), node);
         }
         let bin = bin_of(nodes.size(node));
         self.heads[bin] = NONE;
@@ -167,7 +174,8 @@ impl FreeSet {
 
     /// Takes a node out that is not alone in its bin.
     #[inline(never)]
-    fn remove_linked<N: Nodes>(&mut self, nodes: &mut N, node: u32) {
+    fn remove_linked<N: Nodes>(&mut self, mut nodes: N, node: u32) {
+        let nodes = &mut nodes;
         let size = nodes.size(node);
         let Links { child, next, prev } = nodes.links(node);
         let heir = if child == NONE { NONE } else { merge_pairs(nodes, child) };
@@ -354,7 +362,14 @@ mod tests {
     #[derive(Default)]
     struct Arena(Vec<(u32, u32, Links)>);
 
-    impl Nodes for Arena {
+    impl Nodes for &mut Arena {
+        type Brief<'a>
+            = &'a mut Arena
+        where
+            Self: 'a;
+        fn brief(&mut self) -> &mut Arena {
+            self
+        }
         fn size(&self, node: u32) -> u32 {
             self.0[node as usize].0
         }
@@ -380,6 +395,7 @@ mod tests {
     /// Random inserts, removals and searches against an ordered set of (size, order, node).
     fn check(size_of: impl Fn(u64) -> u32) {
         let mut arena = Arena(vec![(0, 0, Links::default())]);
+        let mut arena = &mut arena;
         let mut set = FreeSet::new();
         let mut model: BTreeSet<(u32, u32, u32)> = BTreeSet::new();
         let mut state = 0x9e37_79b9_7f4a_7c15;

@@ -218,7 +218,7 @@ impl Caching {
                 let set = self.pieces.segment_of(piece).set;
                 self.put(set, piece);
                 if !run.expandable && self.pieces.get(piece).is_split() {
-                    self.tally.splits(kind, 1, block.size as i64);
+                    self.tally.part_made(kind, block.size);
                 }
                 continue;
             }

@@ -356,9 +356,9 @@ impl Allocator for Caching {
                 None => return Err(self.alloc_huge(driver, request)),
             };
             // A new piece is in no set.
-            return Ok(self.hand_out::<false>(set, found, units, request.size));
+            return Ok(self.hand_out::<false>(set, kind, found, units, request.size));
         }
-        Ok(self.hand_out::<true>(set, found, units, request.size))
+        Ok(self.hand_out::<true>(set, kind, found, units, request.size))
     }
 
     fn free(

@@ -313,7 +313,8 @@ impl Pieces {
     /// Cuts a piece after `units`; the rest becomes a new piece in the same state.
     pub(super) fn split(&mut self, piece: u32, units: u32) -> u32 {
         self.reserve();
-        self.view().split(piece, units)
+        let state = self.state(piece);
+        self.view().split(piece, units, state)
     }
 
     /// A piece grows over the one after it, whose slot becomes vacant.
@@ -356,6 +357,16 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     #[inline(always)]
+    fn view(&mut self) -> View<'_> {
+        View {
+            list: self.list,
+            segments: self.segments,
+            vacant: self.vacant,
+            by_address: self.by_address,
+        }
+    }
+
+    #[inline(always)]
     pub(super) fn get(&self, piece: u32) -> &Piece {
         &self.list[piece as usize]
     }
@@ -368,24 +379,26 @@ impl View<'_> {
         &self.segments[segment as usize]
     }
 
-    /// As [`Pieces::split`]; there must be a vacant slot.
+    /// Cuts a piece after `units`; the rest becomes a new piece. There must be a vacant slot.
     #[inline(always)]
-    pub(super) fn split(&mut self, piece: u32, units: u32) -> u32 {
+    pub(super) fn split(&mut self, piece: u32, units: u32, state: State) -> u32 {
         let rest = *self.vacant;
-        *self.vacant = self.get(rest).after;
         let front = self.get_mut(piece);
-        let whole = *front;
+        let Piece { segment, offset, size, after, .. } = *front;
         front.size = units;
         front.after = rest;
-        *self.get_mut(rest) = Piece {
-            segment: whole.segment,
-            offset: whole.offset + units,
-            size: whole.size - units,
-            before: (whole.before & !INDEX_MASK) | piece,
-            after: whole.after,
+        let slot = self.get_mut(rest);
+        let vacant = slot.after;
+        *slot = Piece {
+            segment,
+            offset: offset + units,
+            size: size - units,
+            before: ((state as u32) << STATE_SHIFT) | piece,
+            after,
             links: Links::default(),
         };
-        self.get_mut(whole.after).set_prev(rest);
+        self.get_mut(after).set_prev(rest);
+        *self.vacant = vacant;
         rest
     }
 
@@ -416,8 +429,16 @@ fn comes_before(list: &[Piece], segments: &[Segment], by_address: bool, a: u32, 
 }
 
 macro_rules! nodes {
-    ($of:ty) => {
+    ($of:ty, $view:expr) => {
         impl Nodes for $of {
+            type Brief<'b>
+                = View<'b>
+            where
+                Self: 'b;
+            #[inline(always)]
+            fn brief(&mut self) -> View<'_> {
+                $view(self)
+            }
             #[inline(always)]
             fn size(&self, piece: u32) -> u32 {
                 self.get(piece).size
@@ -438,8 +459,8 @@ macro_rules! nodes {
     };
 }
 
-nodes!(Pieces);
-nodes!(View<'_>);
+nodes!(Pieces, Pieces::view);
+nodes!(View<'_>, View::view);
 
 #[cfg(test)]
 mod tests {

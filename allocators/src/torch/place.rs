@@ -8,7 +8,7 @@
 use vramlab_sim::allocator::{Block, Placement};
 
 use super::Caching;
-use super::pieces::{State, UNIT, WALL};
+use super::pieces::{State, UNIT};
 
 impl Caching {
     /// Hands out a free piece that is large enough; `IN_SET`: it is in its set, and taken out.
@@ -16,50 +16,46 @@ impl Caching {
     pub(super) fn hand_out<const IN_SET: bool>(
         &mut self,
         set: u32,
+        kind: usize,
         piece: u32,
         units: u32,
         requested: u64,
     ) -> Placement {
         self.pieces.reserve();
         let mut view = self.pieces.view();
-        let set_number = set;
-        let set = &mut self.pools.sets[set as usize];
-        let kind = set.kind & 1;
+        let free = &mut self.pools.sets[set as usize].free;
         if IN_SET {
-            set.free.remove(&mut view, piece);
+            free.remove(&mut view, piece);
         }
-        let at = *view.get(piece);
-        let segment = view.segment(at.segment);
-        let address = segment.base + u64::from(at.offset) * UNIT;
-        let counts_splits = !segment.is_expandable();
-        let rest_size = at.size - units;
-        let mut size = at.size;
-        let mut rest = WALL;
-        // Change of free parts of segments: pieces, and their units.
-        let (mut blocks, mut gone) = (0, 0);
+        let at = view.get_mut(piece);
+        let (size, was_part) = (at.size, at.is_split());
+        at.set_state(State::Used);
+        at.set_requested(requested);
+        let (segment, offset) = (at.segment, at.offset);
+        let segment = view.segment(segment);
+        let address = segment.base + u64::from(offset) * UNIT;
+        let counts_parts = !segment.is_expandable();
+        let rest_size = size - units;
+        let mut given = size;
         if rest_size >= self.rest_min[kind] && units < self.split_below[kind] {
-            rest = view.split(piece, units);
-            view.get_mut(rest).set_state(State::Free);
-            set.free.insert(&mut view, rest);
-            size = units;
-            (blocks, gone) =
-                if at.is_split() { (0, i64::from(units)) } else { (1, -i64::from(rest_size)) };
-        } else if at.is_split() {
-            (blocks, gone) = (-1, i64::from(at.size));
+            let rest = view.split(piece, units, State::Free);
+            free.insert(&mut view, rest);
+            given = units;
+            if self.has_births {
+                self.note_birth(set, rest);
+            }
+            if counts_parts && was_part {
+                self.tally.part_cut(kind, u64::from(units) * UNIT);
+            } else if counts_parts {
+                self.tally.part_made(kind, u64::from(rest_size) * UNIT);
+            }
+        } else if counts_parts && was_part {
+            self.tally.part_taken(kind, u64::from(size) * UNIT);
         }
-        let front = view.get_mut(piece);
-        front.set_state(State::Used);
-        front.set_requested(requested);
-        if counts_splits {
-            self.tally.splits(kind, blocks, -gone * UNIT as i64);
-        }
-        let bytes = u64::from(size) * UNIT;
+        let bytes = u64::from(given) * UNIT;
         self.tally.alloc(kind, bytes, requested);
-        if size >= self.split_limit {
+        if given >= self.split_limit {
             self.tally.oversize_blocks.rise(1);
-        }
-        if self.has_births && rest != WALL {
-            self.note_birth(set_number, rest);
         }
         Placement { block: Block(u64::from(piece)), address, size: bytes }
     }
@@ -86,15 +82,15 @@ impl Caching {
     #[inline(always)]
     fn come_back(&mut self, piece: u32) -> usize {
         let view = self.pieces.view();
-        let segment = view.segment(view.get(piece).segment);
-        let (set, expandable) = (segment.set, segment.is_expandable());
+        let at = view.get(piece);
+        let (units, segment) = (at.size, view.segment(at.segment));
+        let (set, counts_parts) = (segment.set, !segment.is_expandable());
         let (whole, joined, joined_units) = self.join(set, piece);
         let kind = self.pools.sets[set as usize].kind & 1;
-        if !expandable {
-            let at = self.pieces.get(whole);
-            let (blocks, units) = if at.is_split() { (1, i64::from(at.size)) } else { (0, 0) };
-            let change = units - i64::from(joined_units);
-            self.tally.splits(kind, blocks - joined, change * UNIT as i64);
+        if counts_parts && self.pieces.get(whole).is_split() {
+            self.tally.part_joined(kind, u64::from(units) * UNIT, joined);
+        } else if counts_parts {
+            self.tally.parts_gone(kind, u64::from(joined_units) * UNIT, joined);
         }
         kind
     }
@@ -107,7 +103,7 @@ impl Caching {
 
     /// Rule `merge`: joins a piece with its free neighbours and puts the whole into its set. Says also how many it joined, and their units.
     #[inline(always)]
-    fn join(&mut self, set: u32, piece: u32) -> (u32, i32, u32) {
+    fn join(&mut self, set: u32, piece: u32) -> (u32, u32, u32) {
         let mut view = self.pieces.view();
         let free = &mut self.pools.sets[set as usize].free;
         let (mut whole, mut joined, mut units) = (piece, 0, 0);

@@ -221,8 +221,9 @@ pub(super) struct Tally {
     blocks: Live,
     bytes: Live,
     requested: Flow,
-    splits: Flow,
-    split_bytes: Flow,
+    /// Free parts of split segments.
+    parts: Flow,
+    part_bytes: Flow,
     segments: Flow,
     reserved: Flow,
     pub(super) oversize_blocks: Stat,
@@ -262,19 +263,42 @@ impl Tally {
         self.requested.fall(kind, requested);
     }
 
-    /// Net change of free parts of segments.
+    /// A whole free segment was cut: its rest of `bytes` is a free part.
     #[inline(always)]
-    pub(super) fn splits(&mut self, kind: usize, blocks: i32, bytes: i64) {
-        match blocks {
-            0 => {}
-            1.. => self.splits.rise(kind, u64::from(blocks.unsigned_abs())),
-            _ => self.splits.fall(kind, u64::from(blocks.unsigned_abs())),
+    pub(super) fn part_made(&mut self, kind: usize, bytes: u64) {
+        self.parts.rise(kind, 1);
+        self.part_bytes.rise(kind, bytes);
+    }
+
+    /// `bytes` were cut off a free part.
+    #[inline(always)]
+    pub(super) fn part_cut(&mut self, kind: usize, bytes: u64) {
+        self.part_bytes.fall(kind, bytes);
+    }
+
+    /// A free part of `bytes` was handed out as it is.
+    #[inline(always)]
+    pub(super) fn part_taken(&mut self, kind: usize, bytes: u64) {
+        self.parts.fall(kind, 1);
+        self.part_bytes.fall(kind, bytes);
+    }
+
+    /// `bytes` came back, joined `joined` free parts and are a part themselves.
+    #[inline(always)]
+    pub(super) fn part_joined(&mut self, kind: usize, bytes: u64, joined: u32) {
+        match joined {
+            0 => self.parts.rise(kind, 1),
+            1 => {}
+            _ => self.parts.fall(kind, 1),
         }
-        if bytes > 0 {
-            self.split_bytes.rise(kind, bytes.unsigned_abs());
-        } else {
-            self.split_bytes.fall(kind, bytes.unsigned_abs());
-        }
+        self.part_bytes.rise(kind, bytes);
+    }
+
+    /// `joined` free parts of `bytes` became a whole free segment.
+    #[inline(always)]
+    pub(super) fn parts_gone(&mut self, kind: usize, bytes: u64, joined: u32) {
+        self.parts.fall(kind, u64::from(joined));
+        self.part_bytes.fall(kind, bytes);
     }
 
     pub(super) fn add_segment(&mut self, kind: usize, bytes: u64) {
@@ -338,8 +362,8 @@ impl Tally {
     fn flows(&mut self) -> [&mut Flow; 5] {
         [
             &mut self.requested,
-            &mut self.splits,
-            &mut self.split_bytes,
+            &mut self.parts,
+            &mut self.part_bytes,
             &mut self.segments,
             &mut self.reserved,
         ]
@@ -356,11 +380,11 @@ impl Tally {
             allocation,
             segment: self.segments.stat(),
             active,
-            inactive_split: self.splits.stat(),
+            inactive_split: self.parts.stat(),
             allocated_bytes,
             reserved_bytes: self.reserved.stat(),
             active_bytes,
-            inactive_split_bytes: self.split_bytes.stat(),
+            inactive_split_bytes: self.part_bytes.stat(),
             requested_bytes: self.requested.stat(),
             oversize_allocations: self.oversize_blocks,
             oversize_segments: self.oversize_segments,
