@@ -15,7 +15,7 @@
 //! | [`FreeSet::find`] | constant, and the distinct sizes that share the bin |
 //! | [`FreeSet::from`] | a walk in order, that sorts the blocks of each size as it comes to them; for rare cases |
 //!
-//! There are 4096 bins: one for each size below 2^10 units, then 128 for each power of two, so few sizes share a bin. Many blocks of one size,
+//! There are 128 bins for each power of two, so each size below 2^8 units has its own, and few sizes share one. Many blocks of one size,
 //! which a sorted list or a search tree suffers from, cost no more than few.
 //!
 //! Nodes are numbers in an arena of the owner's, which implements [`Nodes`]; node 0 means "none" and must have size 0.
@@ -42,7 +42,7 @@ pub trait Nodes {
         Self: 'a;
     /// The arena for a shorter while.
     fn brief(&mut self) -> Self::Brief<'_>;
-    /// Size in the owner's units; 0 for node 0 and for no other.
+    /// Size in the owner's units, up to [`SIZE_MAX`]; 0 for node 0 and for no other.
     fn size(&self, node: u32) -> u32;
     /// Does `a` come before `b`, both of one size?
     fn before(&self, a: u32, b: u32) -> bool;
@@ -54,23 +54,18 @@ pub trait Nodes {
 
 /// Bins: as many as one word of one-word summaries can cover, so that no search loops and no index needs a check.
 const BINS: usize = 64 * 64;
-/// Sizes below this have a bin each.
-const EXACT: u32 = 1 << 10;
-/// Bits after the leading one that choose the bin of a larger size.
+/// Bits after the leading one that choose the bin of a size: 32 powers of two of 128 bins each.
 const MANTISSA: u32 = 7;
-/// What makes the bins of larger sizes follow the exact ones.
-const BIN_SHIFT: u32 = EXACT - bin_above(EXACT, 0);
-const _: () = assert!(bin_above(u32::MAX, BIN_SHIFT) < BINS as u32, "every size has a bin");
+const _: () = assert!((u32::BITS as usize) << MANTISSA == BINS);
+/// Largest size: the bins are those of the nearest 32-bit float, which must stay below 2^32.
+pub const SIZE_MAX: u32 = u32::MAX - (1 << 8);
 
-const fn bin_above(size: u32, shift_bins: u32) -> u32 {
-    let shift = (size | EXACT).ilog2() - MANTISSA;
-    (shift << MANTISSA) + (size >> shift) + shift_bins
-}
-
+/// The leading bits of a size: what a float keeps of it, since converting takes fewer steps than shifting.
 #[inline(always)]
 fn bin_of(size: u32) -> usize {
-    let above = bin_above(size, BIN_SHIFT);
-    (if size < EXACT { size } else { above }) as usize % BINS
+    const SHIFT: u32 = f32::MANTISSA_DIGITS - 1 - MANTISSA;
+    let first = 1_f32.to_bits() >> SHIFT;
+    ((size as f32).to_bits() >> SHIFT).wrapping_sub(first) as usize % BINS
 }
 
 /// The set. It holds heads and bits only; the nodes are the owner's.
@@ -78,6 +73,7 @@ fn bin_of(size: u32) -> usize {
 pub struct FreeSet {
     summary: u64,
     words: [u64; 64],
+    /// Of a bin without a bit: anything.
     heads: Box<[u32; BINS]>,
 }
 
@@ -102,20 +98,20 @@ impl FreeSet {
     #[inline(always)]
     pub fn insert<N: Nodes>(&mut self, nodes: &mut N, node: u32) {
         let bin = bin_of(nodes.size(node));
-        let head = self.heads[bin];
-        if head != NONE {
-            return self.insert_beside(nodes.brief(), node, bin, head);
+        let (at, bit) = (bin / 64, 1 << (bin % 64));
+        if self.words[at] & bit != 0 {
+            return self.insert_beside(nodes.brief(), node, bin);
         }
+        self.words[at] |= bit;
+        self.summary |= 1 << at;
         self.heads[bin] = node;
-        self.words[bin / 64] |= 1 << (bin % 64);
-        self.summary |= 1 << (bin / 64);
         *nodes.links_mut(node) = Links::default();
     }
 
     /// Into a bin that is not empty.
     #[inline(never)]
-    fn insert_beside<N: Nodes>(&mut self, mut nodes: N, node: u32, bin: usize, head: u32) {
-        let nodes = &mut nodes;
+    fn insert_beside<N: Nodes>(&mut self, mut nodes: N, node: u32, bin: usize) {
+        let (nodes, head) = (&mut nodes, self.heads[bin]);
         let size = nodes.size(node);
         let (mut smaller, mut top) = (NONE, head);
         while nodes.size(top) < size {
@@ -164,12 +160,9 @@ impl FreeSet {
             return self.remove_linked(nodes.brief(), node);
         }
         let bin = bin_of(nodes.size(node));
-        self.heads[bin] = NONE;
         let word = &mut self.words[bin / 64];
         *word &= !(1 << (bin % 64));
-        if *word == 0 {
-            self.summary &= !(1 << (bin / 64));
-        }
+        self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
     /// Takes a node out that is not alone in its bin.
@@ -205,14 +198,33 @@ impl FreeSet {
     #[inline(always)]
     pub fn find<N: Nodes>(&self, nodes: &N, size: u32) -> u32 {
         let bin = bin_of(size);
-        let mut top = self.heads[bin];
-        while top != NONE {
-            if nodes.size(top) >= size {
-                return top;
-            }
+        let mut top = self.head_from(bin);
+        while nodes.size(top) < size && top != NONE {
             top = nodes.links(top).next;
+            if top == NONE {
+                // Only the bin of the size itself can be too small.
+                top = self.next_bin(bin).map_or(NONE, |bin| self.heads[bin]);
+            }
         }
-        self.next_bin(bin).map_or(NONE, |bin| self.heads[bin])
+        top
+    }
+
+    /// The head of the first bin from `bin` on that is not empty, or [`NONE`]. Looks in the bin's word and in the next word with a bit at
+    /// once: which of them has it is a matter of chance, and a wrong guess would cost more than both looks.
+    #[inline(always)]
+    fn head_from(&self, bin: usize) -> u32 {
+        let (at, bit) = (bin / 64, bin % 64);
+        let own = self.words[at] & (u64::MAX << bit);
+        // Twice, since a shift by 64 is none.
+        let later = self.summary & (u64::MAX << at << 1);
+        let later_at = later.trailing_zeros() as usize % 64;
+        let here = own != 0;
+        if !here && later == 0 {
+            return NONE;
+        }
+        let at = if here { at } else { later_at };
+        let word = if here { own } else { self.words[later_at] };
+        self.heads[at * 64 + word.trailing_zeros() as usize % 64]
     }
 
     /// The first bin after `bin` that is not empty.
@@ -232,10 +244,15 @@ impl FreeSet {
         Some(at * 64 + self.words[at].trailing_zeros() as usize % 64)
     }
 
+    /// The head of a bin, or [`NONE`].
+    fn head(&self, bin: usize) -> u32 {
+        if self.words[bin / 64] >> (bin % 64) & 1 == 1 { self.heads[bin] } else { NONE }
+    }
+
     /// Every node of at least `size`, in order.
     pub fn from<'a, N: Nodes>(&'a self, nodes: &'a N, size: u32) -> InOrder<'a, N> {
         let bin = bin_of(size);
-        let mut top = self.heads[bin];
+        let mut top = self.head(bin);
         while top != NONE && nodes.size(top) < size {
             top = nodes.links(top).next;
         }
@@ -446,15 +463,16 @@ mod tests {
 
     #[test]
     fn sizes_up_to_the_largest() {
-        check(|random| 1 + ((random >> 32) as u32 >> (random % 32)).min(u32::MAX - 1));
-        check(|random| u32::MAX - (random % 3) as u32);
+        check(|random| 1 + ((random >> 32) as u32 >> (random % 32)).min(SIZE_MAX - 1));
+        check(|random| SIZE_MAX - (random % 3) as u32);
     }
 
     #[test]
     fn bins_rise_with_sizes() {
-        let sizes = (0..4096).chain((1..20).map(|bit| (4096 << bit) - 1)).chain([u32::MAX]);
+        let sizes = (1..5000).chain((13..32).map(|bit| (1 << bit) - 1)).chain([SIZE_MAX]);
         let bins: Vec<usize> = sizes.map(bin_of).collect();
         assert!(bins.is_sorted());
-        assert_eq!((bins[1023], bins[1024], bins[1031], bins[1032]), (1023, 1024, 1024, 1025));
+        assert!(bins[..256].windows(2).all(|two| two[0] < two[1]), "exact below 256");
+        assert_eq!((bins.first(), bins.last()), (Some(&0), Some(&(BINS - 1))));
     }
 }

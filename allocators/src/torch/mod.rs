@@ -249,7 +249,7 @@ impl Caching {
     }
 
     /// What is due before a search.
-    #[cold]
+    #[inline(never)]
     fn do_chores(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
         if let Some(fraction) = self.fraction_due.take() {
             self.set_fraction(driver, fraction)?;

@@ -9,12 +9,12 @@
 //! Sizes and offsets are counted in units of 512 B, so that a piece is 32 bytes; the largest piece is thus just below 2 TiB. Piece 0 is a
 //! wall: it stands before the first and after the last piece of every segment, is never free, and may be written to.
 
-use crate::parts::free_set::{Links, Nodes};
+use crate::parts::free_set::{Links, Nodes, SIZE_MAX};
 
 /// Every block is a multiple of this many bytes (RULES 1).
 pub(super) const UNIT: u64 = 512;
 /// Bytes that pieces can be cut from at most, in one range.
-pub(super) const RANGE_SIZE_MAX: u64 = (u32::MAX as u64) * UNIT;
+pub(super) const RANGE_SIZE_MAX: u64 = (SIZE_MAX as u64) * UNIT;
 /// No piece; also the wall.
 pub(super) const WALL: u32 = 0;
 /// Not expandable.
@@ -66,6 +66,7 @@ const STATES: [State; 16] = {
 };
 
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 pub(super) struct Piece {
     pub(super) segment: u32,
     /// Units from the segment's beginning.
