@@ -6,6 +6,7 @@
 //! | `books` | who holds how many bytes |
 //! | `classic` | `cudaMalloc`, `cudaFree`, host memory |
 //! | `vmm` | reserved ranges, physical handles, mappings |
+//! | `pools` | stream-ordered malloc and free |
 //! | `timeline` | host clock, streams, events, happens-before |
 //! | `cost` | what calls cost |
 //!
@@ -16,6 +17,7 @@ mod address;
 mod books;
 mod classic;
 mod cost;
+mod pools;
 mod timeline;
 mod vmm;
 
@@ -25,12 +27,13 @@ pub use cost::{CostTable, Price};
 use address::AddressSpace;
 use books::Books;
 use classic::{HostMemory, Mallocs};
+use pools::Pools;
 use timeline::{Slot, StreamNames, Timeline};
 use vmm::Vmm;
 
 use crate::driver::{Address, Answer, CALL_KINDS, Call, Driver, DriverError, Families};
 use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
-use crate::units::{Bytes, DeviceId, Nanos, StreamId};
+use crate::units::{Bytes, DeviceId, Nanos, PoolId, StreamId};
 
 /// Where each kind of range begins. What lies between two bases is far more than any device has, except for reserved ranges, which
 /// come last and have no end.
@@ -143,8 +146,11 @@ struct Device {
     books: Books,
     mallocs: Mallocs,
     vmm: Vmm,
+    pools: Pools,
     host: HostMemory,
     streams: StreamNames,
+    /// Mallocs freed in stream order: ns at which they go back.
+    leaving: Vec<(u64, Address)>,
     /// ns at which each direction's copy engine is idle.
     engines: [u64; 5],
 }
@@ -157,8 +163,10 @@ impl Device {
             books: Books::new(options.capacity, options.context),
             mallocs: Mallocs::new(space(base::MALLOC, base::POOL), granule, options.pack_small),
             vmm: Vmm::new(space(base::RESERVED, u64::MAX >> 1), granule, options.any_size),
+            pools: Pools::new(space(base::POOL, base::RESERVED), granule),
             host: HostMemory::new(base::HOST, base::MALLOC),
             streams: StreamNames::default(),
+            leaving: Vec::new(),
             engines: [0; 5],
             options,
         }
@@ -235,6 +243,29 @@ impl SimMachine {
     /// The host waits for every stream of the current device.
     fn join_device(&mut self) {
         self.time.join_all(self.devices[self.current].streams.slots());
+        self.synchronised();
+    }
+
+    /// The host came back from waiting: pools may give memory back.
+    fn synchronised(&mut self) {
+        let device = &mut self.devices[self.current];
+        let given = device.pools.synchronised(&mut device.books, &self.time);
+        if given > 0 {
+            self.pay_price(CostTable::pool_shrink, given);
+        }
+    }
+
+    /// Mallocs that were freed in stream order go back once their stream has passed the free.
+    fn settle(&mut self) {
+        let now = self.time.now;
+        let Device { leaving, mallocs, books, .. } = &mut self.devices[self.current];
+        leaving.retain(|(at, address)| {
+            let stays = *at > now;
+            if !stays {
+                mallocs.free(books, *address).ok();
+            }
+            stays
+        });
     }
 
     fn do_malloc(&mut self, kind: usize, size: u64) -> Result<Answer, DriverError> {
@@ -255,6 +286,15 @@ impl SimMachine {
             return Ok(Answer::Done);
         }
         let device = &mut self.devices[self.current];
+        if device.pools.is_used(address) {
+            device.pools.free(&mut device.books, address, None);
+            self.pay(kind, 0);
+            return Ok(Answer::Done);
+        }
+        if device.leaving.iter().any(|(_, leaving)| *leaving == address) {
+            let what = format!("found address {address:#x}, freed by cudaFreeAsync already");
+            return Err(invalid("cudaFree", what));
+        }
         let freed = device.mallocs.free(&mut device.books, address)?;
         self.join_device();
         if freed.packed {
@@ -263,6 +303,84 @@ impl SimMachine {
             self.pay(kind, freed.asked);
         }
         Ok(Answer::Done)
+    }
+
+    fn do_malloc_async(
+        &mut self,
+        kind: usize,
+        pool: PoolId,
+        size: u64,
+        stream: StreamId,
+    ) -> Result<Answer, DriverError> {
+        let slot = self.slot(stream);
+        self.pay(kind, size);
+        let Self { devices, time, current, next_physical, .. } = self;
+        let Device { pools, books, .. } = &mut devices[*current];
+        let got = pools.malloc(books, time, pool, size, slot, next_physical)?;
+        if got.grown > 0 {
+            self.pay_price(CostTable::pool_grow, got.grown);
+        }
+        Ok(Answer::Address(got.address))
+    }
+
+    fn do_free_async(
+        &mut self,
+        kind: usize,
+        address: Address,
+        stream: StreamId,
+    ) -> Result<Answer, DriverError> {
+        let Device { pools, mallocs, leaving, .. } = self.device();
+        let pooled = pools.is_used(address);
+        let left = leaving.iter().any(|(_, leaving)| *leaving == address);
+        if !pooled && (left || mallocs.taken(address).is_none()) {
+            return Err(invalid(
+                "cudaFreeAsync",
+                format!("found address {address:#x}, expected the beginning of a live range"),
+            ));
+        }
+        self.pay(kind, 0);
+        let slot = self.slot(stream);
+        let moment = self.time.queue_free(slot);
+        let Device { pools, books, leaving, .. } = self.device();
+        if pooled {
+            pools.free(books, address, Some((slot, moment)));
+        } else {
+            leaving.push((moment.at, address));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn pool_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        let Self { devices, time, current, .. } = self;
+        let Device { pools, books, .. } = &mut devices[*current];
+        let answer = match call {
+            Call::MallocAsync { pool, size, stream } => {
+                return self.do_malloc_async(kind, pool, size, stream);
+            }
+            Call::FreeAsync { address, stream } => {
+                return self.do_free_async(kind, address, stream);
+            }
+            Call::PoolCreate => Answer::Pool(pools.create()),
+            Call::PoolDestroy { pool } => {
+                pools.destroy(books, pool)?;
+                Answer::Done
+            }
+            Call::PoolSet { pool, attribute, value } => {
+                pools.set(pool, attribute, value)?;
+                Answer::Done
+            }
+            Call::PoolGet { pool, attribute } => Answer::Value(pools.get(pool, attribute)?),
+            Call::PoolTrim { pool, keep } => {
+                let given = pools.trim(books, time, pool, keep)?;
+                if given > 0 {
+                    self.pay_price(CostTable::pool_shrink, given);
+                }
+                Answer::Done
+            }
+            _ => return Err(DriverError::NotSupported { call: call.name() }),
+        };
+        self.pay(kind, 0);
+        Ok(answer)
     }
 
     fn vmm_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
@@ -312,6 +430,7 @@ impl SimMachine {
             Call::StreamSynchronize { stream } => {
                 let slot = self.slot(stream);
                 self.time.join_stream(slot);
+                self.synchronised();
             }
             Call::DeviceSynchronize => self.join_device(),
             Call::EventCreate => return Ok(Answer::Event(self.time.create_event())),
@@ -320,7 +439,10 @@ impl SimMachine {
                 self.time.record(event, slot)?;
             }
             Call::EventQuery { event } => return Ok(Answer::Flag(self.time.query(event)?)),
-            Call::EventSynchronize { event } => self.time.join_event(event)?,
+            Call::EventSynchronize { event } => {
+                self.time.join_event(event)?;
+                self.synchronised();
+            }
             Call::EventDestroy { event } => self.time.destroy_event(event)?,
             _ => return Err(DriverError::NotSupported { call: call.name() }),
         }
@@ -339,7 +461,13 @@ impl SimMachine {
             | Call::PoolGet { .. }
             | Call::PoolTrim { .. }
             | Call::MallocAsync { .. }
-            | Call::FreeAsync { .. } => lacks(),
+            | Call::FreeAsync { .. } => {
+                if families.pools {
+                    self.pool_call(kind, call)
+                } else {
+                    lacks()
+                }
+            }
             Call::Reserve { .. }
             | Call::Unreserve { .. }
             | Call::Create { .. }
@@ -390,6 +518,9 @@ impl Driver for SimMachine {
     fn call(&mut self, call: Call) -> Result<Answer, DriverError> {
         let kind = call.kind();
         self.calls[kind] += 1;
+        if !self.devices[self.current].leaving.is_empty() {
+            self.settle();
+        }
         let answer = self.dispatch(kind, call);
         self.refused[kind] += u64::from(answer.is_err());
         answer
@@ -397,7 +528,7 @@ impl Driver for SimMachine {
 
     fn families(&self) -> Families {
         // managed memory is not modelled yet
-        Families { managed: false, pools: false, ..self.devices[self.current].options.families }
+        Families { managed: false, ..self.devices[self.current].options.families }
     }
 }
 
@@ -454,7 +585,9 @@ impl Machine for SimMachine {
         by: Toucher,
     ) -> Result<(), DriverError> {
         let device = &self.devices[self.current];
-        let place = device.mallocs.physical(address).is_some_and(|place| place.run >= bytes);
+        let place = device.mallocs.physical(address);
+        let place = place.or_else(|| device.pools.physical(address));
+        let place = place.is_some_and(|place| place.run >= bytes);
         let fine = match by {
             Toucher::Host => device.host.origin(address).is_some(),
             Toucher::Device(_) => place || device.vmm.accessible(address, bytes),
@@ -477,6 +610,7 @@ impl Machine for SimMachine {
         let device = &self.devices[self.current];
         match address {
             base::RESERVED.. => device.vmm.origin(address),
+            base::POOL.. => device.pools.origin(address),
             base::MALLOC.. => device.mallocs.origin(address),
             _ => device.host.origin(address),
         }
@@ -486,6 +620,7 @@ impl Machine for SimMachine {
         let device = &self.devices[self.current];
         match address {
             base::RESERVED.. => device.vmm.physical(address),
+            base::POOL.. => device.pools.physical(address),
             _ => device.mallocs.physical(address),
         }
     }
@@ -517,5 +652,7 @@ impl Machine for SimMachine {
     }
 }
 
+#[cfg(test)]
+mod pool_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,3 @@
+//! Readers of recorded formats.
+
+pub mod recording;
