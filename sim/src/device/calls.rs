@@ -134,12 +134,14 @@ impl SimMachine {
             }
             Call::Map { address, handle } => (Answer::Done, vmm.map(address, handle)?),
             Call::SetAccess { address, size } => {
-                vmm.set_access(address, size)?;
-                (Answer::Done, size)
+                let count = vmm.set_access(address, size)?;
+                self.pay_each(kind, count, size);
+                return Ok(Answer::Done);
             }
             Call::Unmap { address, size } => {
-                vmm.unmap(books, address, size)?;
-                (Answer::Done, size)
+                let count = vmm.unmap(books, address, size)?;
+                self.pay_each(kind, count, size);
+                return Ok(Answer::Done);
             }
             Call::Release { handle } => (Answer::Done, vmm.release(books, handle)?),
             _ => return Err(DriverError::NotSupported { call: call.name() }),

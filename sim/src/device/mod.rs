@@ -12,6 +12,7 @@
 //! | `options` | what a device is like |
 //! | `timeline` | host clock, streams, events, happens-before |
 //! | `cost` | what calls cost |
+//! | [`profile`], `file` | devices by name, and their text form |
 //!
 //! Deterministic: same calls, same answers, on every computer. Each device has an address space of its own; two devices use the same
 //! numbers. Time is integer ns.
@@ -21,15 +22,18 @@ mod books;
 mod calls;
 mod classic;
 mod cost;
+mod file;
 mod machine;
 mod options;
 mod pool;
 mod pools;
+pub mod profile;
 mod timeline;
 mod vmm;
 
 pub use address::AddressPlacement;
 pub use cost::{CostTable, Price};
+pub use file::{Figure, Trust};
 pub use options::{DeviceOptions, Link, Links};
 
 use address::AddressSpace;
@@ -151,6 +155,14 @@ impl SimMachine {
         if !options.costs.is_free_of_charge() {
             self.time.now += options.costs.call(kind).of(bytes, options.granule);
         }
+    }
+
+    /// The same for a call that touched `handles` handles; the base price is for each (pytorch/pytorch#96995).
+    fn pay_each(&mut self, kind: usize, handles: u64, bytes: u64) {
+        let options = &self.devices[self.current].options;
+        let price = options.costs.call(kind);
+        let price = Price { base_ns: price.base_ns * handles as f64, ..*price };
+        self.time.now += price.of(bytes, options.granule);
     }
 
     fn pay_price(&mut self, price: impl Fn(&CostTable) -> &Price, bytes: u64) {
