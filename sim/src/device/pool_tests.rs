@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::driver::{DriverExt, PoolAttribute};
+use crate::machine::Machine;
 use crate::machine::RangeKind;
+use crate::units::{Nanos, PoolId};
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolId = PoolId(0);
