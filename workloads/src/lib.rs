@@ -1,3 +1,5 @@
 //! Synthetic workloads and readers of recorded ones for vramlab
 #![forbid(unsafe_code)]
+
+pub mod examples;
 pub mod readers;

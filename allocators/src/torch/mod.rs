@@ -65,6 +65,7 @@ use rounding::Rounding;
 use settings::Settings;
 use stats::{LARGE, Tally};
 
+pub use rounding::rounded;
 pub use settings::Version;
 pub use stats::{Stat, StatByPool, Statistics};
 
