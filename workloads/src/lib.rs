@@ -2,4 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod examples;
+pub mod live;
+pub mod params;
 pub mod readers;
+pub mod registry;
+pub mod rng;
+pub mod synthetic;
