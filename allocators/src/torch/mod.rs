@@ -23,7 +23,7 @@
 //! | expandable | ranges, pages, growth and shrinking (RULES 18–20, 22, 23) | `expandable` |
 //! | statistics | every counter (RULES 23, 25, 26) | `stats` |
 //! | private pools | routing, use counts, captures (RULES 27–29) | `pools`, `captures` |
-//! | `fraction` | limit = floor(fraction x total); 1.0 means none, 2.9 keeps a limit of all (RULES 10, `gc_fraction_one`) | here |
+//! | `fraction` | limit = fraction x total, to the nearest byte (RULES 10 says floor; 0.7 x 360 MiB shows it); 1.0 means none. 2.9: rounded down, and 1.0 is a limit of all (RULES 10, `gc_fraction_one`) | here |
 //! | settings | what each version knows, refuses and keeps (RULES 30–32) | `settings`, `conf` |
 //! | state | what is where, and starting from it | `layout` |
 //!
@@ -36,6 +36,7 @@ mod captures;
 mod conf;
 mod events;
 mod expandable;
+mod freeable;
 mod inert;
 mod layout;
 mod obtain;
@@ -146,7 +147,7 @@ impl Caching {
 
     fn with(settings: Settings) -> Self {
         let by_address = settings.version != Version::V2_15;
-        let fraction = settings.fraction_at_start;
+        let fraction = settings.fraction;
         let mut caching = Self {
             rounding: Rounding::new(&settings),
             split_limit: 0,
@@ -155,7 +156,7 @@ impl Caching {
             chores: false,
             watch: false,
             pieces: Pieces::new(by_address),
-            pools: Pools::new(),
+            pools: Pools::new(settings.version == Version::V2_15),
             tally: Tally::default(),
             events: Events::default(),
             captures: Captures::default(),
@@ -236,8 +237,12 @@ impl Caching {
     /// Rule `fraction`.
     fn set_fraction(&mut self, driver: &mut dyn Driver, fraction: f64) -> Result<(), AllocError> {
         let total = self.total(driver)?;
-        let none = self.settings.version == Version::V2_15 && fraction >= 1.0;
-        self.limit = (!none).then_some((fraction * total as f64) as u64);
+        let limit = fraction * total as f64;
+        self.limit = match self.settings.version {
+            Version::V2_15 if fraction >= 1.0 => None,
+            Version::V2_15 => Some(limit.round() as u64),
+            Version::V2_9 | Version::Legacy => Some(limit as u64),
+        };
         self.update_watch();
         Ok(())
     }

@@ -61,6 +61,8 @@ pub struct Statistics {
     pub max_split_size: Option<u64>,
     /// Ours: blocks released by garbage collection.
     pub gc_released_blocks: u64,
+    /// Ours: times that an oversize release came to a part of a segment, which PyTorch would free although the rest is in use.
+    pub spared_blocks: u64,
 }
 
 /// Which of the two kinds of pool.
@@ -305,6 +307,7 @@ pub(super) struct Tally {
     pub(super) oversize_segments: Stat,
     pub(super) counts: Counts,
     pub(super) gc_released: u64,
+    pub(super) spared: u64,
 }
 
 impl Tally {
@@ -459,6 +462,7 @@ impl Tally {
             num_oom_rejections: self.counts.rejections,
             max_split_size,
             gc_released_blocks: self.gc_released,
+            spared_blocks: self.spared,
         }
     }
 }
@@ -475,6 +479,7 @@ impl Statistics {
             ("num_device_free", self.num_device_free),
             ("num_oom_rejections", self.num_oom_rejections),
             ("gc_released_blocks", self.gc_released_blocks),
+            ("spared_blocks", self.spared_blocks),
             ("torch.requested", of(self.requested_bytes.all.current)),
             ("torch.requested_peak", of(self.requested_bytes.all.peak)),
             ("allocated_peak", of(self.allocated_bytes.all.peak)),
