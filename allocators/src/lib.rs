@@ -14,7 +14,7 @@ pub mod bound;
 pub mod classic;
 pub mod cuda;
 pub mod options;
-mod parts;
+pub mod parts;
 pub mod registry;
 pub mod torch;
 

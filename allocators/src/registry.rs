@@ -3,7 +3,7 @@
 use vramlab_sim::allocator::{Allocator, Needs};
 
 use crate::options::{OptionDoc, OptionError, Options, Spec, nearest};
-use crate::{bound, classic, cuda};
+use crate::{bound, classic, cuda, torch};
 
 /// A registry line.
 #[derive(Clone, Copy)]
@@ -44,17 +44,55 @@ const fn tagged(name: &'static str, build: Build, summary: &'static str) -> Stra
 
 /// The zoo, in family order.
 pub const STRATEGIES: &[Strategy] = &[
-    plain("bound.live_floor", bound::live_floor::new, &[], "sum of live requests: the floor on one device"),
-    plain("bound.never_reuse", bound::never_reuse::new, bound::never_reuse::OPTIONS, "no memory is used twice: what reuse is worth"),
-    plain("cuda.malloc", cuda::malloc::new, &[], "every request goes to the driver, every free waits"),
+    plain(
+        "bound.live_floor",
+        bound::live_floor::new,
+        &[],
+        "sum of live requests: the floor on one device",
+    ),
+    plain(
+        "bound.never_reuse",
+        bound::never_reuse::new,
+        bound::never_reuse::OPTIONS,
+        "no memory is used twice: what reuse is worth",
+    ),
+    plain(
+        "cuda.malloc",
+        cuda::malloc::new,
+        &[],
+        "every request goes to the driver, every free waits",
+    ),
     tagged("classic.first_fit", classic::first_fit::new, "lowest free piece that is large enough"),
-    tagged("classic.next_fit", classic::next_fit::new, "first fit that goes on where the last search ended"),
+    tagged(
+        "classic.next_fit",
+        classic::next_fit::new,
+        "first fit that goes on where the last search ended",
+    ),
     tagged("classic.best_fit", classic::best_fit::new, "smallest free piece that is large enough"),
     tagged("classic.worst_fit", classic::worst_fit::new, "largest free piece"),
-    tagged("classic.tlsf", classic::tlsf::new, "two-level segregated fit: a good fit in constant time"),
-    plain("classic.buddy", classic::buddy::new, classic::buddy::OPTIONS, "binary buddies: halves of halves"),
-    tagged("classic.segregated", classic::segregated::new, "a free list per size class, no splitting or joining"),
-    plain("classic.slab", classic::slab::new, classic::slab::OPTIONS, "size classes in slabs, large requests direct"),
+    tagged(
+        "classic.tlsf",
+        classic::tlsf::new,
+        "two-level segregated fit: a good fit in constant time",
+    ),
+    plain(
+        "classic.buddy",
+        classic::buddy::new,
+        classic::buddy::OPTIONS,
+        "binary buddies: halves of halves",
+    ),
+    tagged(
+        "classic.segregated",
+        classic::segregated::new,
+        "a free list per size class, no splitting or joining",
+    ),
+    plain(
+        "classic.slab",
+        classic::slab::new,
+        classic::slab::OPTIONS,
+        "size classes in slabs, large requests direct",
+    ),
+    torch::CACHING,
 ];
 
 /// The strategy of this name.

@@ -1,2 +1,3 @@
 //! Synthetic workloads and readers of recorded ones for vramlab
 #![forbid(unsafe_code)]
+pub mod readers;

@@ -97,7 +97,11 @@ impl NeverReuse {
 
     fn give(&mut self, block: Block) -> Result<(), AllocError> {
         if block.0 as u32 == NULL_SLOT {
-            return if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) };
+            return if self.nulls.take(block) {
+                Ok(())
+            } else {
+                Err(AllocError::UnknownBlock(block))
+            };
         }
         let live = self.find(block)?;
         let slot = block.0 as u32;
@@ -109,8 +113,11 @@ impl NeverReuse {
     }
 
     fn layout(&self) -> Layout {
-        let live: BTreeMap<Address, Live> =
-            self.live.iter().filter_map(|(_, live)| live.map(|live| (live.address, live))).collect();
+        let live: BTreeMap<Address, Live> = self
+            .live
+            .iter()
+            .filter_map(|(_, live)| live.map(|live| (live.address, live)))
+            .collect();
         let segment = |(&address, &size): (&Address, &u64)| {
             let (mut blocks, mut at) = (Vec::new(), address);
             let gap = |blocks: &mut Vec<LayoutBlock>, at: Address, end: Address| {

@@ -60,7 +60,7 @@ mod tests {
     fn best_fit_takes_the_tightest_gap_and_the_lowest_of_equal_ones() {
         let mut probe = Probe::new("classic.best_fit");
         let [a, _, c, _, e, _] = [8, 4, 16, 4, 8, 4].map(|kib| probe.alloc(kib * KIB));
-        [a, c, e].map(|block| probe.free(block));
+        probe.free_all([a, c, e]);
         let got = [16, 8, 8, 8].map(|kib| probe.place(kib * KIB) / KIB);
         assert_eq!(got, [12, 0, 32, 44]);
     }

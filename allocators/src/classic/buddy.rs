@@ -258,8 +258,7 @@ impl Rule for Buddy {
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
         let order = segment.size.trailing_zeros() - self.shift;
         let place = segment.address | FREE | u64::from(order);
-        let whole =
-            Half { place, offset: 0, generation: 0, prev: NIL, next: NIL, a: NIL, b: NIL };
+        let whole = Half { place, offset: 0, generation: 0, prev: NIL, next: NIL, a: NIL, b: NIL };
         let slot = self.slot(whole);
         uses.fresh(slot);
         let order = self.order_for(size).unwrap_or(order);
@@ -287,7 +286,13 @@ impl Rule for Buddy {
                 half.next = other.next;
                 buddy
             } else {
-                half = Half { prev: other.prev, place: other.place, offset: other.offset, generation: other.generation, ..half };
+                half = Half {
+                    prev: other.prev,
+                    place: other.place,
+                    offset: other.offset,
+                    generation: other.generation,
+                    ..half
+                };
                 std::mem::replace(&mut slot, buddy)
             };
             uses.join(slot, gone);
@@ -370,7 +375,7 @@ mod tests {
     fn all_free_is_one_block_again() {
         let mut probe = Probe::new("classic.buddy:min_block=1KiB,max_order=15");
         let blocks = [1, 700, 5, 64, 1, 3000].map(|kib| probe.alloc(kib * KIB));
-        [3, 0, 5, 1, 4, 2].map(|i| probe.free(blocks[i]));
+        probe.free_all([3, 0, 5, 1, 4, 2].map(|i| blocks[i]));
         assert_eq!(probe.place(32 << 20), 0);
         assert_eq!(probe.reserved(), 32 << 20);
     }

@@ -64,6 +64,10 @@ mod tests {
         probe.free(a);
         probe.free(c);
         let got = [4, 8, 4, 16].map(|kib| probe.place(kib * KIB) / KIB);
-        assert_eq!(got, [0, 12, 4, 32], "low end of the first gap; its rest of 4 KiB is too small for 8");
+        assert_eq!(
+            got,
+            [0, 12, 4, 32],
+            "low end of the first gap; its rest of 4 KiB is too small for 8"
+        );
     }
 }

@@ -18,7 +18,11 @@ use crate::parts::max_tree::MaxTree;
 use crate::parts::pieces::Pieces;
 
 pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
-    Ok(Box::new(tagged::build("classic.next_fit", options, NextFit { tree: MaxTree::new(), from: 0 })?))
+    Ok(Box::new(tagged::build(
+        "classic.next_fit",
+        options,
+        NextFit { tree: MaxTree::new(), from: 0 },
+    )?))
 }
 
 struct NextFit {

@@ -73,10 +73,14 @@ pub(super) fn power_of_two(
 ) -> Result<u64, OptionError> {
     let text = options.get(doc.name).unwrap_or(doc.default);
     let bytes = text.parse::<Bytes>().ok().map(|bytes| bytes.0);
-    bytes.filter(|bytes| bytes.is_power_of_two() && (least..=most).contains(bytes)).ok_or_else(|| {
-        let (name, least, most) = (doc.name, Bytes(least), Bytes(most));
-        OptionError(format!("option {name}={text}: expected a power of two from {least} to {most}"))
-    })
+    bytes.filter(|bytes| bytes.is_power_of_two() && (least..=most).contains(bytes)).ok_or_else(
+        || {
+            let (name, least, most) = (doc.name, Bytes(least), Bytes(most));
+            OptionError(format!(
+                "option {name}={text}: expected a power of two from {least} to {most}"
+            ))
+        },
+    )
 }
 
 /// The `align` option.
@@ -87,9 +91,12 @@ pub(super) fn align(options: &Options) -> Result<u64, OptionError> {
 /// The `segment` option, in whole granules.
 pub(super) fn segment(options: &Options) -> Result<u64, OptionError> {
     let text = options.get(SEGMENT.name).unwrap_or(SEGMENT.default);
-    let bytes = text.parse::<Bytes>().ok().and_then(|bytes| bytes.0.checked_next_multiple_of(GRANULE));
+    let bytes =
+        text.parse::<Bytes>().ok().and_then(|bytes| bytes.0.checked_next_multiple_of(GRANULE));
     bytes.filter(|bytes| (GRANULE..=1 << 40).contains(bytes)).ok_or_else(|| {
-        OptionError(format!("option segment={text}: expected a size from 1 B to 1 TiB such as 32MiB"))
+        OptionError(format!(
+            "option segment={text}: expected a size from 1 B to 1 TiB such as 32MiB"
+        ))
     })
 }
 

@@ -15,11 +15,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, LayoutSegment, Notice, OutOfMemory, Placement,
-    Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
+    Request, Usage, Use,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
-use vramlab_sim::units::{Bytes, StreamId};
+use vramlab_sim::units::StreamId;
 
 use super::options::Growth;
 use super::rule::{GRANULE, Need, Rule, Taken};
@@ -199,7 +199,9 @@ impl<R: Rule> Pool<R> {
     #[inline]
     fn live(&self, block: Block) -> Result<Taken, AllocError> {
         let found = self.rule.find(block);
-        found.filter(|_| self.deferred.is_empty() || !self.deferred.contains_key(&block)).ok_or(AllocError::UnknownBlock(block))
+        found
+            .filter(|_| self.deferred.is_empty() || !self.deferred.contains_key(&block))
+            .ok_or(AllocError::UnknownBlock(block))
     }
 
     fn defer(&mut self, block: Block) -> Result<(), AllocError> {

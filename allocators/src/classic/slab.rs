@@ -208,7 +208,13 @@ impl Slabs {
         let tail = size - slab.objects.len() as u64 * slab.object;
         if tail > 0 {
             let address = address + size - tail;
-            blocks.push(LayoutBlock { address, size: tail, requested: 0, state: state(false), age: 0 });
+            blocks.push(LayoutBlock {
+                address,
+                size: tail,
+                requested: 0,
+                state: state(false),
+                age: 0,
+            });
         }
         let pool = if slab.class == LARGE { "large" } else { "slab" };
         LayoutSegment { address, size, pool, blocks, ..LayoutSegment::default() }

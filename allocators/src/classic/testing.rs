@@ -40,6 +40,10 @@ impl Probe {
         self.strategy.free(&mut self.machine, block, None).expect("is live");
     }
 
+    pub(super) fn free_all(&mut self, blocks: impl IntoIterator<Item = Block>) {
+        blocks.into_iter().for_each(|block| self.free(block));
+    }
+
     pub(super) fn reserved(&self) -> u64 {
         self.strategy.usage().reserved
     }

@@ -121,7 +121,11 @@ mod tests {
         probe.free(a);
         probe.free(b);
         assert_eq!(probe.place(33 * 512), 0, "a border of its class");
-        assert_eq!(probe.place(67 * 512), 102 * 512, "67 is searched as 68: the freed 67 are not seen");
+        assert_eq!(
+            probe.place(67 * 512),
+            102 * 512,
+            "67 is searched as 68: the freed 67 are not seen"
+        );
         assert_eq!(probe.place(66 * 512), 34 * 512, "66 is");
     }
 

@@ -60,7 +60,7 @@ mod tests {
     fn worst_fit_takes_the_largest_piece() {
         let mut probe = Probe::new("classic.worst_fit");
         let [a, _, c, _] = [8, 4, 16, 4].map(|kib| probe.alloc(kib * KIB));
-        [a, c].map(|block| probe.free(block));
+        probe.free_all([a, c]);
         let got = [8, 8].map(|kib| probe.place(kib * KIB) / KIB);
         assert_eq!(got, [32, 40], "the rest of the segment, although 8 KiB are free at 0");
     }

@@ -27,7 +27,8 @@ mod tests {
 
     #[test]
     fn each_op_is_one_call_and_a_deferred_free_ends_at_once() -> Result<(), AllocError> {
-        let (mut cuda, mut machine) = (Direct::new("malloc"), ScriptedMachine::of_capacity(1 << 30));
+        let (mut cuda, mut machine) =
+            (Direct::new("malloc"), ScriptedMachine::of_capacity(1 << 30));
         let request = Request { size: 1000, stream: StreamId(3), ordinal: 0 };
         let a = cuda.alloc(&mut machine, &request)?;
         assert_eq!(a.size, 1000, "what the driver rounds is the driver's affair");

@@ -73,7 +73,11 @@ impl Direct {
         let live = range.is_some_and(|range| {
             range.address != 0 && u64::from(range.generation) == block.0 >> 32
         });
-        if live || self.nulls.is_live(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
+        if live || self.nulls.is_live(block) {
+            Ok(())
+        } else {
+            Err(AllocError::UnknownBlock(block))
+        }
     }
 
     fn give(&mut self, driver: &mut dyn Driver, block: Block) -> Result<(), AllocError> {

@@ -52,12 +52,6 @@ pub(crate) struct LastUses {
 }
 
 impl LastUses {
-    /// Has the strategy heard of a second stream?
-    #[inline]
-    pub(crate) fn many(&self) -> bool {
-        self.many
-    }
-
     /// Stream waits that were inserted.
     pub(crate) fn waits(&self) -> u64 {
         self.waits

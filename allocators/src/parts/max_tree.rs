@@ -267,7 +267,8 @@ mod tests {
     /// Against an ordered map, while it grows to several levels and shrinks to nothing, more than once.
     #[test]
     fn tree_agrees_with_an_ordered_map() {
-        let (mut tree, mut model, mut seed) = (MaxTree::new(), BTreeMap::<u64, (u32, u32)>::new(), 1_u64);
+        let (mut tree, mut model, mut seed) =
+            (MaxTree::new(), BTreeMap::<u64, (u32, u32)>::new(), 1_u64);
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % below
@@ -298,7 +299,8 @@ mod tests {
             assert_eq!(tree.most(), model.values().map(|(units, _)| *units).max().unwrap_or(0));
             for from in [0, 1000 + random(1 << 24)] {
                 let units = 1 + random(1100) as u32;
-                let want = model.range(from..).find(|(_, (u, _))| *u >= units).map(|(_, (_, s))| *s);
+                let want =
+                    model.range(from..).find(|(_, (u, _))| *u >= units).map(|(_, (_, s))| *s);
                 assert_eq!(tree.first_from(from, units), want, "{units} from {from}, step {step}");
             }
         }

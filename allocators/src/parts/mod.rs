@@ -1,6 +1,7 @@
 //! What two strategies or more share.
 
 pub(crate) mod direct;
+pub mod free_set;
 pub(crate) mod last_uses;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;

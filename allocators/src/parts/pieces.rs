@@ -37,7 +37,8 @@ pub(crate) struct Piece {
     pub(crate) b: u32,
 }
 
-const _: () = assert!(size_of::<Piece>() == 32, "two pieces share a cache line, and none lies in two");
+const _: () =
+    assert!(size_of::<Piece>() == 32, "two pieces share a cache line, and none lies in two");
 
 /// A run of memory from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,8 +245,11 @@ impl Pieces {
     /// The first piece of each segment, in address order.
     pub(crate) fn heads(&self) -> Vec<u32> {
         let is_head = |piece: &Piece| piece.prev == NIL && piece.state() != VACANT;
-        let mut heads: Vec<u32> =
-            (0_u32..).zip(&self.list).filter(|(_, piece)| is_head(piece)).map(|(slot, _)| slot).collect();
+        let mut heads: Vec<u32> = (0_u32..)
+            .zip(&self.list)
+            .filter(|(_, piece)| is_head(piece))
+            .map(|(slot, _)| slot)
+            .collect();
         heads.sort_unstable_by_key(|slot| self.get(*slot).address());
         heads
     }
@@ -334,7 +338,9 @@ mod tests {
     #[test]
     fn units_round_up_and_never_wrap() {
         let pieces = Pieces::new(512);
-        for (size, units) in [(1, Some(1)), (512, Some(1)), (513, Some(2)), (u64::MAX, None), (1 << 63, None)] {
+        for (size, units) in
+            [(1, Some(1)), (512, Some(1)), (513, Some(2)), (u64::MAX, None), (1 << 63, None)]
+        {
             assert_eq!(pieces.units(size), units, "for {size}");
         }
     }

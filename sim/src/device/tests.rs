@@ -1,7 +1,9 @@
 use super::*;
 use crate::driver::{DriverExt, Handle};
 use crate::machine::RangeKind;
+use crate::machine::{Direction, Machine};
 use crate::units::StreamId;
+use crate::units::{DeviceId, Nanos};
 
 const MIB: u64 = 1 << 20;
 

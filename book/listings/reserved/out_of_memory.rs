@@ -1,0 +1,36 @@
+//! The same workload on a device that is too small for it.
+
+use std::error::Error;
+
+use vramlab_allocators::registry;
+use vramlab_sim::engine::{Observer, Outcome, Seen};
+use vramlab_sim::trace::JsonlSource;
+use vramlab_sim::{Bytes, Setup, SimMachine, run};
+
+/// Runs the workload on a device of 38 MiB and prints what is refused.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let workload = include_str!("workload.jsonl");
+    let mut source = JsonlSource::new(workload.as_bytes(), "workload.jsonl");
+    let capacity = Bytes::mib(38);
+    let mut machine = SimMachine::of_capacity(capacity.0);
+    let mut strategies = [registry::build(&"torch.caching".parse()?)?];
+
+    println!("a device of {capacity}");
+    let mut refusals = Refusals;
+    let mut setup = Setup::new(&mut machine, &mut strategies);
+    setup.observer = Some(&mut refusals);
+    let report = run(&mut source, setup)?;
+    println!("refused: {} of {} requests", report.ooms, report.allocs);
+    Ok(())
+}
+
+/// Prints each refusal.
+struct Refusals;
+
+impl Observer for Refusals {
+    fn after(&mut self, seen: &Seen<'_>) {
+        if let Outcome::Refused(why) = seen.outcome {
+            println!("op {}: {why}", seen.index + 1);
+        }
+    }
+}
