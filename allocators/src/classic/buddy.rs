@@ -17,7 +17,6 @@
 //! ```
 
 use vramlab_sim::allocator::{Allocator, Block, BlockState, LayoutBlock, LayoutSegment};
-use vramlab_sim::units::Bytes;
 
 use super::options::{Growth, power_of_two};
 use super::pool::Pool;

@@ -75,12 +75,16 @@ impl<R: Rule> Pool<R> {
         if let Some(taken) = self.grow(driver, need, size)? {
             return Ok(taken);
         }
+        let returned = self.returned;
         if self.wait_for_deferred(driver)?
             && let Some(taken) = self.rule.take(size, &mut self.uses)
         {
             return Ok(taken);
         }
-        if self.rule.need(size).is_some() && self.give_idle(driver, 0)? {
+        if self.rule.need(size).is_some() {
+            self.give_idle(driver, 0)?;
+        }
+        if self.returned > returned {
             // an arena that was returned is made anew
             need = self.sized(driver, self.rule.need(size))?;
             if let Some(taken) = self.grow(driver, need, size)? {
@@ -183,9 +187,8 @@ impl<R: Rule> Pool<R> {
         Ok(())
     }
 
-    /// Returns wholly free segments while more than `keep` bytes are held; false if there was none.
-    fn give_idle(&mut self, driver: &mut dyn Driver, keep: u64) -> Result<bool, DriverError> {
-        let before = self.returned;
+    /// Returns wholly free segments while more than `keep` bytes are held.
+    fn give_idle(&mut self, driver: &mut dyn Driver, keep: u64) -> Result<(), DriverError> {
         for slot in self.rule.idle() {
             if self.usage.reserved <= keep {
                 break;
@@ -193,7 +196,7 @@ impl<R: Rule> Pool<R> {
             let segment = self.rule.drop_idle(slot, &mut self.uses);
             self.return_segment(driver, segment)?;
         }
-        Ok(self.returned > before)
+        Ok(())
     }
 
     #[inline]
