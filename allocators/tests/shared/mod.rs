@@ -12,23 +12,23 @@ use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
 /// Alignment that `cudaMalloc` promises.
-pub const ALIGN: u64 = 256;
+pub(crate) const ALIGN: u64 = 256;
 
 /// A strategy under audit.
-pub struct Subject {
-    pub name: String,
-    pub strategy: Audit<Box<dyn Allocator>>,
-    pub machine: SimMachine,
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) strategy: Audit<Box<dyn Allocator>>,
+    pub(crate) machine: SimMachine,
     ordinal: u64,
 }
 
 impl Subject {
     /// A strategy with its defaults, on a device of `capacity` bytes.
-    pub fn new(strategy: &Strategy, capacity: u64) -> Self {
+    pub(crate) fn new(strategy: &Strategy, capacity: u64) -> Self {
         Self::of_spec(strategy.name, capacity)
     }
 
-    pub fn of_spec(spec: &str, capacity: u64) -> Self {
+    pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
         let inner = vramlab_allocators::build(&parsed).unwrap_or_else(|e| panic!("{spec}: {e}"));
         Self {
@@ -43,47 +43,47 @@ impl Subject {
         }
     }
 
-    pub fn alloc_on(&mut self, stream: u32, size: u64) -> Result<Placement, AllocError> {
+    pub(crate) fn alloc_on(&mut self, stream: u32, size: u64) -> Result<Placement, AllocError> {
         let request = Request { size, stream: StreamId(stream), ordinal: self.ordinal };
         self.ordinal += 1;
         self.strategy.alloc(&mut self.machine, &request)
     }
 
-    pub fn alloc(&mut self, size: u64) -> Result<Placement, AllocError> {
+    pub(crate) fn alloc(&mut self, size: u64) -> Result<Placement, AllocError> {
         self.alloc_on(0, size)
     }
 
     /// A block that must be there.
-    pub fn place(&mut self, size: u64) -> Placement {
+    pub(crate) fn place(&mut self, size: u64) -> Placement {
         let got = self.alloc(size);
         got.unwrap_or_else(|e| panic!("{}: a request for {size} bytes: {e}", self.name))
     }
 
-    pub fn try_free(&mut self, block: Block) -> Result<(), AllocError> {
+    pub(crate) fn try_free(&mut self, block: Block) -> Result<(), AllocError> {
         self.strategy.free(&mut self.machine, block, None)
     }
 
-    pub fn free(&mut self, block: Block) {
+    pub(crate) fn free(&mut self, block: Block) {
         self.try_free(block).unwrap_or_else(|e| panic!("{}: {e}", self.name));
     }
 
-    pub fn notice(&mut self, notice: Notice<'_>) -> Reply {
+    pub(crate) fn notice(&mut self, notice: Notice<'_>) -> Reply {
         let text = format!("{notice:?}");
         let reply = self.strategy.notice(&mut self.machine, notice);
         reply.unwrap_or_else(|e| panic!("{}: {text}: {e}", self.name))
     }
 
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         self.strategy.usage()
     }
 
     /// Everything that the machine knows to be under way is over.
-    pub fn synchronise(&mut self) {
+    pub(crate) fn synchronise(&mut self) {
         self.machine.device_synchronize().expect("the simulated device does");
     }
 
     /// The machine's count and the strategy's agree, and so does what the strategy says is where (nothing, where it does not say).
-    pub fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let (usage, held) = (self.usage(), self.machine.held().reserved);
         assert_eq!(usage.reserved, held, "{}: reserved, against the machine's", self.name);
         if let Reply::Layout(layout) = self.notice(Notice::Walk) {
@@ -93,7 +93,7 @@ impl Subject {
 }
 
 /// Segments in address order without overlap, tiled by their blocks; sums as in the usage.
-pub fn check_layout(name: &str, layout: &Layout, usage: Usage) {
+pub(crate) fn check_layout(name: &str, layout: &Layout, usage: Usage) {
     let (mut end, mut sums) = (0, Usage::default());
     for segment in &layout.segments {
         assert!(
@@ -117,7 +117,7 @@ pub fn check_layout(name: &str, layout: &Layout, usage: Usage) {
 }
 
 /// Does `scenario` for every strategy that needs nothing from the workload.
-pub fn for_every_strategy(scenario: impl Fn(&Strategy)) {
+pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
     let able: Vec<_> =
         STRATEGIES.iter().filter(|s| !s.needs.lookahead && !s.needs.accesses).collect();
     assert!(!able.is_empty(), "the registry is empty");
@@ -125,17 +125,17 @@ pub fn for_every_strategy(scenario: impl Fn(&Strategy)) {
 }
 
 /// Numbers below a bound, from a fixed seed.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 
     /// Sizes from 1 B to 16 MiB, every power of two as likely as the others.
-    pub fn size(&mut self) -> u64 {
+    pub(crate) fn size(&mut self) -> u64 {
         let top = 1 << self.below(25);
         top / 2 + 1 + self.below(top)
     }
