@@ -76,6 +76,7 @@ pub const CACHING: Strategy = Strategy {
     needs: Needs { lookahead: false, accesses: false },
     build: |options| Ok(Box::new(Caching::from_options(options)?)),
     inert: inert::inert,
+    options: &[],
     summary: "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
 };
 
