@@ -6,6 +6,7 @@ use vramlab_allocators::registry;
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::{Bytes, Setup, SimMachine, run};
 
+// ANCHOR: program
 const STRATEGIES: [&str; 4] =
     ["bound.live_floor", "cuda.malloc", "classic.best_fit", "torch.caching"];
 
@@ -30,3 +31,4 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     }
     Ok(())
 }
+// ANCHOR_END: program
