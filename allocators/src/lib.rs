@@ -14,6 +14,7 @@ pub mod bound;
 pub mod classic;
 pub mod cuda;
 pub mod options;
+pub mod parts;
 pub mod registry;
 pub mod torch;
 

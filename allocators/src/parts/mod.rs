@@ -1,0 +1,3 @@
+//! Parts that several strategies share.
+
+pub mod free_set;
