@@ -152,8 +152,12 @@ impl Settings {
         if let Some(mb) = split_mb {
             self.max_split_size = mb.min(u64::MAX / MIB) * MIB;
         }
-        self.max_non_split_rounding =
-            rounding_mb.map_or(self.large_segment_size, |mb| mb.min(u64::MAX / MIB) * MIB);
+        // 2.9 keeps the value that it has; 2.15 falls back to the large segment size.
+        match (rounding_mb, self.version) {
+            (Some(mb), _) => self.max_non_split_rounding = mb.min(u64::MAX / MIB) * MIB,
+            (None, Version::V2_15) => self.max_non_split_rounding = self.large_segment_size,
+            (None, Version::V2_9) => {}
+        }
         Ok(())
     }
 
