@@ -1,6 +1,7 @@
 //! Synthetic workloads and readers of recorded ones for vramlab
 #![forbid(unsafe_code)]
 
+pub mod examples;
 pub mod live;
 pub mod params;
 pub mod readers;
