@@ -9,11 +9,11 @@ use vramlab_sim::units::{BufferId, Nanos};
 /// What [`live_peak`] saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LivePeak {
-    /// Highest sum of live request sizes [B].
+    /// Highest sum of live request sizes (B).
     pub bytes: u64,
     /// The op at which it was first reached, counted from 0.
     pub op: u64,
-    /// Sum of live request sizes at the end [B].
+    /// Sum of live request sizes at the end (B).
     pub bytes_at_end: u64,
     /// Most buffers live at once.
     pub buffers: u64,
@@ -59,7 +59,9 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
                     }
                     Op::Realloc { id, size } => {
                         let Some(old) = slot(&mut sizes, id).replace(size) else {
-                            return Err(place(format!("realloc of buffer {id}, which is not live")));
+                            return Err(place(format!(
+                                "realloc of buffer {id}, which is not live"
+                            )));
                         };
                         live = live - old + size;
                     }

@@ -3,7 +3,7 @@
 use vramlab_sim::Source;
 
 use crate::params::{ParamDoc, ParamError, Params, nearest};
-use crate::synthetic::{bert, churn, fragment, varlen};
+use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,41 @@ const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
-    entry("bert", bert::PARAMS, ACCESSES, bert::build, "BERT training steps at one length, from layer shapes"),
-    entry("varlen", varlen::PARAMS, ACCESSES, varlen::build, "the same model over batches whose length varies"),
-    entry("churn", churn::PARAMS, ACCESSES, churn::build, "random sizes held for random times around a target of live bytes"),
-    entry("fragment", fragment::PARAMS, ACCESSES, fragment::build, "one buffer at a time, of sizes taken in turn"),
+    entry(
+        "bert",
+        bert::PARAMS,
+        ACCESSES,
+        bert::build,
+        "BERT training steps at one length, from layer shapes",
+    ),
+    entry(
+        "varlen",
+        varlen::PARAMS,
+        ACCESSES,
+        varlen::build,
+        "the same model over batches whose length varies",
+    ),
+    entry(
+        "ocr",
+        ocr::PARAMS,
+        STREAMS_AND_ACCESSES,
+        ocr::build,
+        "bursts of pages: detector, then a varying number of line crops",
+    ),
+    entry(
+        "churn",
+        churn::PARAMS,
+        ACCESSES,
+        churn::build,
+        "random sizes held for random times around a target of live bytes",
+    ),
+    entry(
+        "fragment",
+        fragment::PARAMS,
+        ACCESSES,
+        fragment::build,
+        "one buffer at a time, of sizes taken in turn",
+    ),
 ];
 
 /// The workload of this name.
