@@ -59,7 +59,9 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
                     }
                     Op::Realloc { id, size } => {
                         let Some(old) = slot(&mut sizes, id).replace(size) else {
-                            return Err(place(format!("realloc of buffer {id}, which is not live")));
+                            return Err(place(format!(
+                                "realloc of buffer {id}, which is not live"
+                            )));
                         };
                         live = live - old + size;
                     }

@@ -140,11 +140,7 @@ impl Params {
     ///
     /// # Errors
     /// When it is none, or outside.
-    pub fn count(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<u64, ParamError> {
+    pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, ParamError> {
         match self.text(key).parse::<u64>() {
             Ok(value) if range.contains(&value) => Ok(value),
             _ => {
@@ -158,11 +154,7 @@ impl Params {
     ///
     /// # Errors
     /// When it is none, or outside.
-    pub fn number(
-        &self,
-        key: &'static str,
-        range: RangeInclusive<f64>,
-    ) -> Result<f64, ParamError> {
+    pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<f64, ParamError> {
         match self.text(key).parse::<f64>() {
             Ok(value) if range.contains(&value) => Ok(value),
             _ => {

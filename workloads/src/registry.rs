@@ -37,10 +37,34 @@ const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
-    entry("bert", bert::PARAMS, ACCESSES, bert::build, "BERT training steps at one length, from layer shapes"),
-    entry("varlen", varlen::PARAMS, ACCESSES, varlen::build, "the same model over batches whose length varies"),
-    entry("churn", churn::PARAMS, ACCESSES, churn::build, "random sizes held for random times around a target of live bytes"),
-    entry("fragment", fragment::PARAMS, ACCESSES, fragment::build, "one buffer at a time, of sizes taken in turn"),
+    entry(
+        "bert",
+        bert::PARAMS,
+        ACCESSES,
+        bert::build,
+        "BERT training steps at one length, from layer shapes",
+    ),
+    entry(
+        "varlen",
+        varlen::PARAMS,
+        ACCESSES,
+        varlen::build,
+        "the same model over batches whose length varies",
+    ),
+    entry(
+        "churn",
+        churn::PARAMS,
+        ACCESSES,
+        churn::build,
+        "random sizes held for random times around a target of live bytes",
+    ),
+    entry(
+        "fragment",
+        fragment::PARAMS,
+        ACCESSES,
+        fragment::build,
+        "one buffer at a time, of sizes taken in turn",
+    ),
 ];
 
 /// The workload of this name.

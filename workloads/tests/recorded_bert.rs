@@ -65,7 +65,11 @@ fn express(file: &Value) -> Option<(&'static str, String)> {
     }
     if masked_lm {
         // the published script: scores summed, gradients and outputs dropped each step
-        pairs.extend([("head", "mlm".into()), ("loss", "sum".into()), ("output", "dropped".into())]);
+        pairs.extend([
+            ("head", "mlm".into()),
+            ("loss", "sum".into()),
+            ("output", "dropped".into()),
+        ]);
     }
     pairs.push(("batch", file["batch"].as_u64()?.to_string()));
     pairs.push(("steps", file["steps"].as_u64()?.to_string()));
@@ -107,7 +111,8 @@ fn express(file: &Value) -> Option<(&'static str, String)> {
         _ => return None,
     };
     pairs.extend([("sms", sms.into()), ("sm_threads", threads.into())]);
-    let pairs: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let pairs: Vec<String> =
+        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     Some((workload, pairs.join(",")))
 }
 
@@ -115,7 +120,9 @@ fn precision(text: &str) -> Option<&'static str> {
     match text {
         "fp32" => Some("fp32"),
         "float16 weights" => Some("fp16"),
-        _ if text.starts_with("fp16 autocast") || text.starts_with("bf16 autocast") => Some("amp16"),
+        _ if text.starts_with("fp16 autocast") || text.starts_with("bf16 autocast") => {
+            Some("amp16")
+        }
         _ => None,
     }
 }
@@ -173,17 +180,18 @@ fn recordings(folder: &Path) -> Vec<(String, Value)> {
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let text = fs::read_to_string(&path).unwrap();
-            (name, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+            (
+                name,
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+            )
         })
         .collect()
 }
 
 /// The folder of the recordings; without it the test is skipped, or fails if it was required.
 fn shared_folder() -> Option<PathBuf> {
-    let shared = std::env::var_os("VRAMLAB_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
+    let shared = std::env::var_os("VRAMLAB_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
     let folder = shared.join("traces/pytorch_recorded");
     if folder.is_dir() {
         return Some(folder);

@@ -18,7 +18,12 @@ pub const PARAMS: &[ParamDoc] = &with_shared::<4, 28>([
     doc("batch", "32", "sequences", "sequences in a batch"),
     doc("seq", "512", "tokens", "length of every sequence"),
     doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
-    doc("positions", "auto", "tokens", "longest sequence of the position embedding; auto: 512 or seq"),
+    doc(
+        "positions",
+        "auto",
+        "tokens",
+        "longest sequence of the position embedding; auto: 512 or seq",
+    ),
 ]);
 
 /// Builds it.

@@ -95,12 +95,7 @@ impl Out {
     }
 
     /// A buffer of `size` bytes for use on `stream`, owned once.
-    pub(crate) fn alloc_on(
-        &mut self,
-        stream: StreamId,
-        site: &'static str,
-        size: u64,
-    ) -> BufferId {
+    pub(crate) fn alloc_on(&mut self, stream: StreamId, site: &'static str, size: u64) -> BufferId {
         let id = self.slots_free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             BufferId(self.slots.len() as u32 - 1)

@@ -37,7 +37,12 @@ pub const PARAMS: &[ParamDoc] = &with_shared::<11, 35>([
     doc("max", "1024", "tokens", "longest length drawn"),
     doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
     doc("window", "16", "batches", "mode=sorted: batches sorted together"),
-    doc("positions", "auto", "tokens", "longest sequence of the position embedding; auto: 512 or the longest"),
+    doc(
+        "positions",
+        "auto",
+        "tokens",
+        "longest sequence of the position embedding; auto: 512 or the longest",
+    ),
 ]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]

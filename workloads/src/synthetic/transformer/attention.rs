@@ -75,8 +75,7 @@ impl Model {
                 self.eager_backward(out, rows, [softmax, mask, dropped], gradient)
             }
             AttentionKept::Fused { rows, context, logsum, rest } => {
-                let gradients =
-                    self.fused_backward(out, rows, [context, logsum], &rest, gradient);
+                let gradients = self.fused_backward(out, rows, [context, logsum], &rest, gradient);
                 for id in rows.into_iter().chain([logsum, context]).chain(rest) {
                     out.release(id);
                 }
@@ -248,9 +247,8 @@ impl Model {
     ) -> [BufferId; 3] {
         let (b, n, l) = (self.config.batch, self.config.heads, self.len);
         let width = self.config.hidden / n;
-        let gradients =
-            ["attention.query.grad", "attention.key.grad", "attention.value.grad"]
-                .map(|site| out.alloc(site, self.product_size()));
+        let gradients = ["attention.query.grad", "attention.key.grad", "attention.value.grad"]
+            .map(|site| out.alloc(site, self.product_size()));
         let sums;
         let space;
         if self.config.attention == Attention::Flash {

@@ -72,10 +72,7 @@ impl Model {
     }
 
     /// Hidden states of the batch.
-    pub(super) fn embedding_forward(
-        &mut self,
-        out: &mut Out,
-    ) -> (BufferId, Option<EmbeddingKept>) {
+    pub(super) fn embedding_forward(&mut self, out: &mut Out) -> (BufferId, Option<EmbeddingKept>) {
         let keep = self.config.train;
         let size = self.stream_size();
         let row_size = self.len * self.config.hidden * self.config.stream_bytes();
@@ -90,8 +87,7 @@ impl Model {
         let total = out.alloc("embedding.sum", size);
         out.work(0.0, &[sum, positions], &[total]);
         out.release(sum);
-        let (y, norm) =
-            self.norm(out, "embedding.norm", EMBEDDING_NORM, total, self.tokens, keep);
+        let (y, norm) = self.norm(out, "embedding.norm", EMBEDDING_NORM, total, self.tokens, keep);
         out.release(total);
         let (x, mask) = self.dropout(out, y, self.config.stream_bytes());
         for id in [y, words, types, positions] {
@@ -129,7 +125,8 @@ impl Model {
         out.release(batch_sum);
         self.give(out, POSITIONS, positions);
 
-        let types = self.segment_sum(out, "embedding.types.grad", g, 2, self.tokens > SORT_ROWS_MIN);
+        let types =
+            self.segment_sum(out, "embedding.types.grad", g, 2, self.tokens > SORT_ROWS_MIN);
         self.give(out, TYPES, types);
         // the word embedding has a padding index and is always sorted
         let mut words =
@@ -182,7 +179,11 @@ impl Model {
     }
 
     /// Scores (and loss) of the last hidden states `x` (not consumed); the scores are owned by the caller.
-    pub(super) fn head_forward(&mut self, out: &mut Out, x: BufferId) -> (BufferId, Option<HeadKept>) {
+    pub(super) fn head_forward(
+        &mut self,
+        out: &mut Out,
+        x: BufferId,
+    ) -> (BufferId, Option<HeadKept>) {
         let keep = self.config.train;
         let rows = self.head_rows();
         let p = self.config.product_bytes();
@@ -199,11 +200,8 @@ impl Model {
                 (activation, norm) = (a, None);
             }
             Head::MaskedLm => {
-                let a = if self.config.casts() {
-                    self.recast(out, a, self.stream_size())
-                } else {
-                    a
-                };
+                let a =
+                    if self.config.casts() { self.recast(out, a, self.stream_size()) } else { a };
                 let at = shapes::head_norm(&self.config);
                 (input, norm) = self.norm(out, "head.norm", at, a, rows, keep);
                 out.release(a);
@@ -220,9 +218,11 @@ impl Model {
         let output = shapes::head_output(&self.config);
         let (scores, output) = self.linear(out, output, input, typed, rows, keep);
         out.release(input);
-        let log_softmax = (keep && self.config.loss == Loss::CrossEntropy)
-            .then(|| self.log_softmax(out, scores));
-        let kept = || Some(HeadKept { dense: dense?, activation, mask, norm, output: output?, log_softmax });
+        let log_softmax =
+            (keep && self.config.loss == Loss::CrossEntropy).then(|| self.log_softmax(out, scores));
+        let kept = || {
+            Some(HeadKept { dense: dense?, activation, mask, norm, output: output?, log_softmax })
+        };
         (scores, kept())
     }
 
@@ -338,4 +338,3 @@ impl Model {
         }
     }
 }
-

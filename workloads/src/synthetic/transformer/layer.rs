@@ -18,13 +18,13 @@
 
 use vramlab_sim::units::BufferId;
 
-use super::attention::AttentionKept;
-use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE, column_sum_space};
-use super::shapes::{self, Linear, WeightId};
-use super::Model;
-use super::settings::Workspace;
 #[cfg(doc)]
 use super::Config;
+use super::Model;
+use super::attention::AttentionKept;
+use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE, column_sum_space};
+use super::settings::Workspace;
+use super::shapes::{self, Linear, WeightId};
 use crate::synthetic::emit::Out;
 
 /// What a dense layer keeps.
@@ -381,12 +381,7 @@ impl Model {
     }
 
     /// The gradient of a branch's dropout from the residual stream's (not consumed).
-    fn dropout_backward(
-        &mut self,
-        out: &mut Out,
-        residual: BufferId,
-        mask: BufferId,
-    ) -> BufferId {
+    fn dropout_backward(&mut self, out: &mut Out, residual: BufferId, mask: BufferId) -> BufferId {
         let mut source = out.retain(residual);
         if self.config.casts() {
             out.release(source);

@@ -271,7 +271,9 @@ impl<L: Iterator<Item = u64>> Steps<L> {
         if let (Some(gradient), Some(kept)) = (self.x.take(), self.embedding.take()) {
             self.model.embedding_backward(out, kept, gradient);
         }
-        if !self.model.config.output_held && let Some(scores) = self.scores.take() {
+        if !self.model.config.output_held
+            && let Some(scores) = self.scores.take()
+        {
             out.release(scores);
         }
         self.micro += 1;

@@ -68,8 +68,7 @@ impl Model {
         let gradients: Vec<BufferId> = self.gradients.iter().copied().flatten().collect();
         let count = gradients.len() as u64;
         let width = self.config.weight_bytes();
-        let chunks: u64 =
-            gradients.iter().map(|id| (out.size(*id) / width).div_ceil(CHUNK)).sum();
+        let chunks: u64 = gradients.iter().map(|id| (out.size(*id) / width).div_ceil(CHUNK)).sum();
         let starts = out.alloc("clip.starts", (count + 1) * 8);
         let partial = out.alloc("clip.partial", chunks * 4);
         let norms: Vec<BufferId> =
@@ -95,10 +94,7 @@ impl Model {
 
     /// AdamW's state, at the first step.
     fn make_moments(&mut self, out: &mut Out) {
-        let adam = matches!(
-            self.config.optimizer,
-            Optimizer::AdamwForeach | Optimizer::AdamwFused
-        );
+        let adam = matches!(self.config.optimizer, Optimizer::AdamwForeach | Optimizer::AdamwFused);
         if !adam || !self.moments.is_empty() {
             return;
         }

@@ -15,20 +15,50 @@ pub const SHARED: [ParamDoc; 24] = [
     doc("heads", "12", "heads", "attention heads; they divide the width"),
     doc("ffn", "3072", "numbers", "inner width of the feed-forward part"),
     doc("vocabulary", "30522", "words", "words in the embedding"),
-    doc("head", "classify", "-", "classify (pooler and classifier) or mlm (word scores at every token)"),
+    doc(
+        "head",
+        "classify",
+        "-",
+        "classify (pooler and classifier) or mlm (word scores at every token)",
+    ),
     doc("labels", "2", "classes", "classes of head=classify"),
-    doc("loss", "cross_entropy", "-", "cross_entropy, or sum of the scores (a measuring script's stand-in)"),
+    doc(
+        "loss",
+        "cross_entropy",
+        "-",
+        "cross_entropy, or sum of the scores (a measuring script's stand-in)",
+    ),
     doc("precision", "fp32", "-", "fp32; amp16 (autocast, fp32 weights); fp16 (half weights)"),
-    doc("attention", "sdpa", "-", "eager; sdpa (flash below fp32 without mask, else efficient); flash; efficient"),
+    doc(
+        "attention",
+        "sdpa",
+        "-",
+        "eager; sdpa (flash below fp32 without mask, else efficient); flash; efficient",
+    ),
     doc("mask", "ones", "-", "ones (dropped by the model) or ragged (kept, one bias per layer)"),
-    doc("checkpoint", "none", "-", "none, all, or how many first layers are recomputed in backward"),
+    doc(
+        "checkpoint",
+        "none",
+        "-",
+        "none, all, or how many first layers are recomputed in backward",
+    ),
     doc("optimizer", "adamw_foreach", "-", "adamw_foreach, adamw_fused, sgd (no momentum) or none"),
     doc("clip", "true", "-", "clip the gradient norm before the optimiser"),
     doc("accumulation", "1", "batches", "batches per optimiser step"),
     doc("set_to_none", "true", "-", "zero_grad frees gradients instead of zeroing them"),
-    doc("output", "held", "-", "held: scores live until the next step's replace them; dropped: until backward ends"),
+    doc(
+        "output",
+        "held",
+        "-",
+        "held: scores live until the next step's replace them; dropped: until backward ends",
+    ),
     doc("workspace", "call", "-", "cuBLAS workspace per call, cached, or none"),
-    doc("empty_cache", "0", "steps", "empty the allocator's cache after every so many steps; 0: never"),
+    doc(
+        "empty_cache",
+        "0",
+        "steps",
+        "empty the allocator's cache after every so many steps; 0: never",
+    ),
     doc("sms", "108", "multiprocessors", "of the device; decides how sums are split"),
     doc("sm_threads", "2048", "threads", "per multiprocessor"),
     cost::TFLOPS,
@@ -157,11 +187,7 @@ impl Config {
         }
         let precision = p.choice(
             "precision",
-            &[
-                ("fp32", Precision::Fp32),
-                ("amp16", Precision::Amp16),
-                ("fp16", Precision::Fp16),
-            ],
+            &[("fp32", Precision::Fp32), ("amp16", Precision::Amp16), ("fp16", Precision::Fp16)],
         )?;
         let ragged = p.choice("mask", &[("ones", false), ("ragged", true)])?;
         let sdpa = if precision == Precision::Fp32 || ragged {
@@ -179,7 +205,9 @@ impl Config {
             ],
         )?;
         if attention == Attention::Flash && sdpa != Attention::Flash {
-            return Err(p.bad("attention", "eager, sdpa or efficient (flash takes 16 bits, no mask)"));
+            return Err(
+                p.bad("attention", "eager, sdpa or efficient (flash takes 16 bits, no mask)")
+            );
         }
         let checkpoint = match p.text("checkpoint") {
             "none" => 0,
@@ -199,8 +227,7 @@ impl Config {
             positions,
             head: p.choice("head", &[("classify", Head::Classify), ("mlm", Head::MaskedLm)])?,
             labels: p.count("labels", 1..=SIZE_MAX)?,
-            loss: p
-                .choice("loss", &[("cross_entropy", Loss::CrossEntropy), ("sum", Loss::Sum)])?,
+            loss: p.choice("loss", &[("cross_entropy", Loss::CrossEntropy), ("sum", Loss::Sum)])?,
             precision,
             attention,
             ragged,
