@@ -52,6 +52,7 @@ pub const WORKLOADS: &[Workload] = &[
         "the same model over batches whose length varies",
     ),
     entry(
+<<<<<<< HEAD
         "ocr",
         ocr::PARAMS,
         STREAMS_AND_ACCESSES,
@@ -59,6 +60,8 @@ pub const WORKLOADS: &[Workload] = &[
         "bursts of pages: detector, then a varying number of line crops",
     ),
     entry(
+=======
+>>>>>>> docs
         "churn",
         churn::PARAMS,
         ACCESSES,

@@ -21,6 +21,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let Reply::Layout(layout) = layout else {
         return Err("this strategy does not say what is where".into());
     };
+    let mut drawings = Vec::new();
     for segment in layout.segments {
         let (mut bar, mut pieces, mut free) = (String::new(), String::new(), 0);
         for block in &segment.blocks {
@@ -30,9 +31,10 @@ pub fn main() -> Result<(), Box<dyn Error>> {
             pieces += &format!("    {:>6} {state}\n", Bytes(block.size));
             free += if is_free { block.size } else { 0 };
         }
-        println!("segment of {}, of it {} free", Bytes(segment.size), Bytes(free));
-        println!("    |{bar}|\n{pieces}");
+        let (size, free) = (Bytes(segment.size), Bytes(free));
+        drawings.push(format!("segment of {size}, of it {free} free\n    |{bar}|\n{pieces}"));
     }
+    print!("{}", drawings.join("\n"));
     Ok(())
 }
 // ANCHOR_END: program

@@ -18,8 +18,9 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let workload = all_but_empty_cache.collect::<String>().repeat(100);
 
     println!("costs: {}", device.cost_table_name());
+    println!("                                            peak            cuda   cuMem   cuda");
     println!(
-        "strategy                                peak reserved  overhead  cudaMalloc  cudaFree   time lost"
+        "strategy                                reserved  overhead  Malloc  Create   Free   time lost"
     );
     for spec in STRATEGIES {
         let mut source = JsonlSource::new(workload.as_bytes(), "workload.jsonl");
@@ -30,12 +31,14 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         let report = run(&mut source, setup)?;
 
         let figures = report.figures();
+        let calls = |name| report.driver_calls.get(name);
         println!(
-            "{spec:<40}{:>13}{:>10.2}{:>12}{:>10}{:>12}",
+            "{spec:<40}{:>8}{:>10.2}{:>8}{:>8}{:>7}{:>12}",
             Bytes(figures.reserved.peak),
             figures.overhead().unwrap_or(1.0),
-            report.driver_calls.get("cudaMalloc"),
-            report.driver_calls.get("cudaFree"),
+            calls("cudaMalloc"),
+            calls("cuMemCreate"),
+            calls("cudaFree"),
             report.stall_total,
         );
     }

@@ -32,7 +32,7 @@ impl Observer for Refusals {
     fn after(&mut self, seen: &Seen<'_>) {
         if let (Op::Alloc { size, .. }, Outcome::Refused(why)) = (seen.op, seen.outcome) {
             println!("step {} asked for {}", seen.index + 1, Bytes(*size));
-            println!("{why}");
+            println!("{}", why.to_string().replace("; ", ";\n  "));
         }
     }
 }
