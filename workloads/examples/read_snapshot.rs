@@ -1,0 +1,44 @@
+//! Reads a PyTorch memory snapshot and says what is in it and how fast that went.
+//!
+//! ```text
+//! cargo run --release -p vramlab-workloads --example read_snapshot -- FILE
+//! ```
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use vramlab_workloads::readers::torch_snapshot;
+
+fn main() {
+    let path = PathBuf::from(std::env::args().nth(1).unwrap_or_default());
+    let start = Instant::now();
+    let snapshot = match torch_snapshot::open(&path) {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(3);
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let entries = snapshot.entry_count();
+    let bytes: usize = snapshot.traces.iter().map(|trace| trace.bytes()).sum();
+    let file = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    println!(
+        "{entries} entries, {} segments, {} blocks, {} stacks, {} frames, {} strings, {} tags",
+        snapshot.segments.len(),
+        snapshot.blocks.len(),
+        snapshot.stacks.len(),
+        snapshot.stacks.frame_count(),
+        snapshot.strings.len(),
+        snapshot.tags.len()
+    );
+    println!(
+        "{seconds:.4} s, {:.1} MB/s of the file, {:.2} M entries/s, {:.1} B of columns an entry",
+        file as f64 / seconds / 1e6,
+        entries as f64 / seconds / 1e6,
+        bytes as f64 / entries.max(1) as f64
+    );
+    for warning in snapshot.warnings.iter().take(10) {
+        println!("warning: {warning}");
+    }
+}
