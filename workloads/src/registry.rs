@@ -52,7 +52,6 @@ pub const WORKLOADS: &[Workload] = &[
         "the same model over batches whose length varies",
     ),
     entry(
-<<<<<<< HEAD
         "ocr",
         ocr::PARAMS,
         STREAMS_AND_ACCESSES,
@@ -60,8 +59,6 @@ pub const WORKLOADS: &[Workload] = &[
         "bursts of pages: detector, then a varying number of line crops",
     ),
     entry(
-=======
->>>>>>> docs
         "churn",
         churn::PARAMS,
         ACCESSES,

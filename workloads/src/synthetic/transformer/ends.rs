@@ -179,19 +179,12 @@ impl Model {
         sum
     }
 
-<<<<<<< HEAD
     /// Scores (and loss) of the last hidden states `x`; `x` and `first`, the embeddings' output, are consumed.
-=======
-    /// Scores (and loss) of the last hidden states `x` (not consumed); the scores are owned by the caller.
->>>>>>> docs
     pub(super) fn head_forward(
         &mut self,
         out: &mut Out,
         x: BufferId,
-<<<<<<< HEAD
         first: BufferId,
-=======
->>>>>>> docs
     ) -> (BufferId, Option<HeadKept>) {
         let keep = self.config.train;
         let rows = self.head_rows();
@@ -233,12 +226,9 @@ impl Model {
         let output = shapes::head_output(&self.config);
         let (scores, output) = self.linear(out, output, input, typed, rows, keep);
         out.release(input);
-<<<<<<< HEAD
         if self.config.head == Head::MaskedLm {
             out.release(x);
         }
-=======
->>>>>>> docs
         let log_softmax =
             (keep && self.config.loss == Loss::CrossEntropy).then(|| self.log_softmax(out, scores));
         let kept = || {

@@ -20,14 +20,8 @@ use vramlab_sim::units::BufferId;
 use super::Config;
 use super::Model;
 use super::attention::AttentionKept;
-<<<<<<< HEAD
 use super::dense::{LinearKept, Typed};
 use super::shapes::{self, WeightId};
-=======
-use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE, column_sum_space};
-use super::settings::Workspace;
-use super::shapes::{self, Linear, WeightId};
->>>>>>> docs
 use crate::synthetic::emit::Out;
 
 /// What a norm keeps.
