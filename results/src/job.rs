@@ -12,6 +12,9 @@ use crate::row::Row;
 
 pub use vramlab_sim::device::profile::{self, Profile};
 
+/// Device and cost table of a replay unless another is named.
+const RECORDING_DEVICE: &str = "generic";
+
 /// Makes a fresh source of the same ops.
 pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sync + 'a;
 
@@ -59,6 +62,26 @@ impl Place {
                 Bytes(context)
             );
             return Err(Failure::usage(message));
+        }
+        Ok(place)
+    }
+
+    /// Where a recording is replayed: on the named device, or else on one of which all bytes are the allocator's, since what a recording
+    /// tells of its device (reserved and free bytes at a failure) leaves the context out.
+    ///
+    /// # Errors
+    /// As [`Place::new`].
+    pub fn for_recording(name: Option<&str>, capacity: Option<Bytes>) -> Result<Self, Failure> {
+        if let Some(name) = name {
+            return Self::new(name, capacity);
+        }
+        let mut profile = profile::device(RECORDING_DEVICE).map_err(Failure::usage)?;
+        profile.options.context = 0;
+        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        if place.capacity() == 0 {
+            return Err(Failure::usage(
+                "capacity 0 leaves nothing for a run; give --capacity more than that",
+            ));
         }
         Ok(place)
     }

@@ -48,7 +48,7 @@ fn unknown_names_offer_the_nearest_and_exit_2() {
             vec!["replay", &trace, "--strategy", "torch.caching:max_split_size=1"],
             "max_split_size_mb",
         ),
-        (vec!["compare", "varlenn"], "did you mean varlen?"),
+        (vec!["compare", "varlenn"], "did you mean varlen"),
         (vec!["compare", "varlen", "--set", "stepz=3"], "steps"),
         (vec!["compare", "varlen", "--set", "steps=many"], "many"),
         (vec!["compare", "varlen", "--device", "a100-80g"], "a100-80gb"),

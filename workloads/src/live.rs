@@ -9,11 +9,11 @@ use vramlab_sim::units::{BufferId, Nanos};
 /// What [`live_peak`] saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LivePeak {
-    /// Highest sum of live request sizes [B].
+    /// Highest sum of live request sizes (B).
     pub bytes: u64,
     /// The op at which it was first reached, counted from 0.
     pub op: u64,
-    /// Sum of live request sizes at the end [B].
+    /// Sum of live request sizes at the end (B).
     pub bytes_at_end: u64,
     /// Most buffers live at once.
     pub buffers: u64,

@@ -3,7 +3,7 @@
 use vramlab_sim::Source;
 
 use crate::params::{ParamDoc, ParamError, Params, nearest};
-use crate::synthetic::{bert, churn, fragment, varlen};
+use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,13 @@ pub const WORKLOADS: &[Workload] = &[
         ACCESSES,
         varlen::build,
         "the same model over batches whose length varies",
+    ),
+    entry(
+        "ocr",
+        ocr::PARAMS,
+        STREAMS_AND_ACCESSES,
+        ocr::build,
+        "bursts of pages: detector, then a varying number of line crops",
     ),
     entry(
         "churn",

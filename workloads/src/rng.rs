@@ -78,9 +78,12 @@ mod tests {
     #[test]
     fn value_stability() {
         let mut rng = Rng::new(0, "lengths");
-        assert_eq!([rng.between(0, 999), rng.between(0, 999), rng.between(0, 999)], [0, 0, 0]);
-        assert_eq!(rng.lognormal(5.3, 0.6).round(), 0.0);
-        assert_eq!(rng.exponential(1e6).round(), 0.0);
+        assert_eq!(
+            [rng.between(0, 999), rng.between(0, 999), rng.between(0, 999)],
+            [334, 704, 442]
+        );
+        assert_eq!(rng.lognormal(5.3, 0.6).round(), 143.0);
+        assert_eq!(rng.exponential(1e6).round(), 3_330_929.0);
     }
 
     #[test]

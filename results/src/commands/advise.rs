@@ -9,7 +9,6 @@ use vramlab_allocators::{Options, Spec};
 use vramlab_sim::units::Bytes;
 
 use super::print;
-use super::replay::DEVICE;
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
@@ -94,7 +93,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let mut all = Vec::new();
     for (input, known_capacity) in opened.inputs().into_iter().zip(opened.capacities()) {
         let capacity = args.place.capacity.or(known_capacity.map(Bytes));
-        let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), capacity)?;
+        let place = Place::for_recording(args.place.device.as_deref(), capacity)?;
         let tried = try_all(&input, &place, version.as_deref(), &own_conf, common)?;
         if !matches!(common.format, Format::Json | Format::Csv) {
             print(&page(&input, &place, &tried, common.format == Format::Markdown));
@@ -236,7 +235,7 @@ fn page(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> St
             one.row.ooms.to_string(),
             one.row.alloc_retries.unwrap_or(0).to_string(),
             mib(one.row.peak_reserved),
-            format!("{:+.1}", one.saved as f64 / (1 << 20) as f64),
+            format!("{:+.1}", one.saved as f64 / f64::from(1 << 20)),
             one.row.memory_calls().to_string(),
             format!("{:.2}", one.row.stall_total_ns as f64 / 1e6),
         ]);

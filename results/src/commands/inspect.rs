@@ -124,7 +124,7 @@ fn page(one: &Inspected, markdown: bool) -> String {
                 phase.name.clone(),
                 phase.op.to_string(),
                 mib(phase.end_bytes),
-                format!("{:+.1}", growth as f64 / (1 << 20) as f64),
+                format!("{:+.1}", growth as f64 / f64::from(1 << 20)),
                 mib(phase.peak_bytes),
             ]);
         }

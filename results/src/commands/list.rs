@@ -73,7 +73,12 @@ fn entries(kind: What) -> Vec<Value> {
         What::Strategies => STRATEGIES
             .iter()
             .map(|s| {
-                json!({"kind": "strategy", "name": s.name, "summary": s.summary, "options": []})
+                let options: Vec<Value> = s
+                    .options
+                    .iter()
+                    .map(|o| json!({"name": o.name, "default": o.default, "help": o.help}))
+                    .collect();
+                json!({"kind": "strategy", "name": s.name, "summary": s.summary, "options": options})
             })
             .collect(),
         What::Workloads => WORKLOADS

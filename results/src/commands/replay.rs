@@ -14,9 +14,6 @@ use crate::job::{Input, Place, run_pair};
 use crate::per_op::PerOp;
 use crate::progress::Progress;
 
-/// Device of a replay unless another is named: no context and no costs are assumed of a recording's unknown device.
-pub const DEVICE: &str = "generic";
-
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
@@ -59,7 +56,7 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         );
     }
     let opened = inputs::open_all(&args.files)?;
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    let place = Place::for_recording(args.place.device.as_deref(), args.place.capacity)?;
     let mut pairs: Vec<(Input<'_>, vramlab_allocators::Spec)> = Vec::new();
     for file in &opened {
         let own = file.recorded_spec(args.torch_version.as_deref())?;

@@ -77,5 +77,5 @@ pub fn percent(value: Option<f64>) -> String {
 
 /// Bytes as a person reads a column of them: MiB with one decimal.
 pub fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / (1 << 20) as f64)
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

@@ -8,21 +8,21 @@ use serde_json::Value;
 
 /// What was run and what differed.
 #[derive(Default)]
-pub struct Tally {
-    pub cases: u64,
-    pub run: u64,
-    pub checks: u64,
-    pub skipped: Vec<String>,
-    pub differences: Vec<String>,
+pub(crate) struct Tally {
+    pub(crate) cases: u64,
+    pub(crate) run: u64,
+    pub(crate) checks: u64,
+    pub(crate) skipped: Vec<String>,
+    pub(crate) differences: Vec<String>,
 }
 
 impl Tally {
-    pub fn skip(&mut self, id: &str, why: impl std::fmt::Display) {
+    pub(crate) fn skip(&mut self, id: &str, why: impl std::fmt::Display) {
         self.skipped.push(format!("{id}: {why}"));
     }
 
     /// Compares, by the check's own `cmp`.
-    pub fn check(&mut self, id: &str, check: &Value, found: &Value) {
+    pub(crate) fn check(&mut self, id: &str, check: &Value, found: &Value) {
         self.checks += 1;
         let want = &check["value"];
         let number = |v: &Value| v.as_f64();
@@ -47,7 +47,7 @@ impl Tally {
 }
 
 /// Runs a case, or says why not.
-pub fn run_case(case: &Value, tally: &mut Tally) {
+pub(crate) fn run_case(case: &Value, tally: &mut Tally) {
     tally.cases += 1;
     let id = case["id"].as_str().unwrap_or("(no id)");
     let input = &case["input"];
@@ -69,7 +69,7 @@ pub fn run_case(case: &Value, tally: &mut Tally) {
 }
 
 /// Our name of a strategy.
-pub fn our_name(neutral: &str) -> Option<&'static str> {
+pub(crate) fn our_name(neutral: &str) -> Option<&'static str> {
     let name = match neutral {
         "torch_native" => "torch.caching",
         "buddy" => "classic.buddy",
@@ -90,6 +90,6 @@ pub fn our_name(neutral: &str) -> Option<&'static str> {
 }
 
 /// A JSON scalar as option text.
-pub fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -10,7 +10,12 @@ use vramlab_workloads::readers::recording::{Action, Entries};
 use super::Tally;
 
 /// Writes the input to a file, opens it as the command does, and checks what it holds.
-pub fn run(id: &str, input: &Value, checks: &[&Value], tally: &mut Tally) -> Result<(), String> {
+pub(crate) fn run(
+    id: &str,
+    input: &Value,
+    checks: &[&Value],
+    tally: &mut Tally,
+) -> Result<(), String> {
     let mut file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
     match input["pickle_hex"].as_str().or(input["hex"].as_str()) {
         Some(hex) => {

@@ -9,7 +9,12 @@ use vramlab_sim::units::StreamId;
 use super::{Tally, our_name};
 
 /// Runs the rows of the functions that are here.
-pub fn run(id: &str, input: &Value, checks: &[&Value], tally: &mut Tally) -> Result<(), String> {
+pub(crate) fn run(
+    id: &str,
+    input: &Value,
+    checks: &[&Value],
+    tally: &mut Tally,
+) -> Result<(), String> {
     let allocator = input["allocator"].as_str().unwrap_or_default();
     let name = our_name(allocator)
         .filter(|n| vramlab_allocators::find(n).is_ok())

@@ -70,7 +70,12 @@ struct Ran {
 }
 
 /// Runs every check of a trace case, each on its variant; a run is made once.
-pub fn run(id: &str, input: &Value, checks: &[&Value], tally: &mut Tally) -> Result<(), String> {
+pub(crate) fn run(
+    id: &str,
+    input: &Value,
+    checks: &[&Value],
+    tally: &mut Tally,
+) -> Result<(), String> {
     let neutral = input["allocator"].as_str().unwrap_or_default();
     let names: Vec<&str> = match neutral {
         "any" | "every strategy" | "any caching strategy" => {

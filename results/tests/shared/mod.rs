@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The folder `name` of the shared sets. Without it: a line, and a failure if `VRAMLAB_REQUIRE_SHARED=1`.
-pub fn folder(name: &str) -> Option<PathBuf> {
+pub(crate) fn folder(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("VRAMLAB_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
     let folder = root.join(name);

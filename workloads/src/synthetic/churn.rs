@@ -7,8 +7,8 @@
 //! | `victim` | with probability `lifo` the youngest buffer, else any with equal chance |
 //! | `work` | each new buffer is written once |
 //!
-//! Source: random allocation with a steady population, as in the allocator literature (Wilson et al., 1995, section 4.1); the defaults are
-//! those of the churn traces that real allocators were run on for the golden cases' kind: sizes from 512 B to 64 MiB, median 256 KiB.
+//! Source: random allocation with a steady population, the usual exercise of the allocator literature (Wilson et al. 1995 discuss what it
+//! does not show: real lifetimes and sizes are related). Defaults are assumptions: median 256 KiB, 512 B to 64 MiB, 1 GiB live.
 //! Generator purposes: `churn.sizes`, `churn.turns`, `churn.victims`. At the end every buffer is freed, youngest first.
 //!
 //! Left out: several streams, sizes that depend on lifetime.

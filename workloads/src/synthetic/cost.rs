@@ -11,7 +11,7 @@
 
 use crate::params::{ParamDoc, ParamError, Params, doc};
 
-/// Shortest kernel [ns]: about what an empty launch occupies a stream for.
+/// Shortest kernel (ns): about what an empty launch occupies a stream for.
 pub const KERNEL_NS_MIN: u64 = 2_000;
 
 /// The parameter of the matrix rate; `auto` is the data sheet's rate for the precision.
@@ -46,7 +46,7 @@ impl Roofline {
         Ok(Self { flops_per_ns: tflops * 1e3, bytes_per_ns: gb_per_s })
     }
 
-    /// Duration [ns] of work of `flops` operations that moves `bytes`.
+    /// Duration (ns) of work of `flops` operations that moves `bytes`.
     pub fn duration(&self, flops: f64, bytes: u64) -> u64 {
         let compute = flops / self.flops_per_ns;
         let memory = bytes as f64 / self.bytes_per_ns;

@@ -129,7 +129,7 @@ impl Out {
         self.release(id);
     }
 
-    /// Size of a live buffer [B].
+    /// Size of a live buffer (B).
     pub(crate) fn size(&self, id: BufferId) -> u64 {
         self.slots[id.0 as usize].size
     }
@@ -219,6 +219,13 @@ impl<S: Script> Generated<S> {
             names: Vec::new(),
             allocs: 0,
         }
+    }
+
+    /// Places held for ops, uses, slots and marks: what must not grow with the run.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> [usize; 4] {
+        let out = &self.out;
+        [out.queue.capacity(), out.uses.capacity(), out.slots.len(), out.marks.capacity()]
     }
 
     fn handed_out(&mut self, op: Op, uses: u32) {

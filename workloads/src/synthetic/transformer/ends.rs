@@ -18,8 +18,9 @@ use vramlab_sim::machine::Direction;
 use vramlab_sim::units::{BufferId, StreamId};
 
 use super::Model;
+use super::dense::{LinearKept, Typed};
 use super::kernels::BLAS_WORKSPACE;
-use super::layer::{LinearKept, NormKept, Typed};
+use super::layer::NormKept;
 use super::settings::{Head, Loss};
 use super::shapes::{self, EMBEDDING_NORM, POSITIONS, TYPES, WORDS};
 use crate::synthetic::emit::Out;
@@ -178,15 +179,20 @@ impl Model {
         sum
     }
 
-    /// Scores (and loss) of the last hidden states `x` (not consumed); the scores are owned by the caller.
+    /// Scores (and loss) of the last hidden states `x`; `x` and `first`, the embeddings' output, are consumed.
     pub(super) fn head_forward(
         &mut self,
         out: &mut Out,
         x: BufferId,
+        first: BufferId,
     ) -> (BufferId, Option<HeadKept>) {
         let keep = self.config.train;
         let rows = self.head_rows();
         let p = self.config.product_bytes();
+        // the encoder returns after the pooler, which is part of it, or before the transform
+        if self.config.head == Head::MaskedLm {
+            out.release(first);
+        }
         let (y, dense) =
             self.linear(out, shapes::head_dense(&self.config), x, Typed::Stream, rows, keep);
         let a = out.alloc("head.activation", rows * self.config.hidden * p);
@@ -195,7 +201,9 @@ impl Model {
         match self.config.head {
             Head::Classify => {
                 // tanh keeps its output
-                out.release(y);
+                for id in [y, first, x] {
+                    out.release(id);
+                }
                 (input, mask) = self.dropout(out, a, p);
                 (activation, norm) = (a, None);
             }
@@ -218,6 +226,9 @@ impl Model {
         let output = shapes::head_output(&self.config);
         let (scores, output) = self.linear(out, output, input, typed, rows, keep);
         out.release(input);
+        if self.config.head == Head::MaskedLm {
+            out.release(x);
+        }
         let log_softmax =
             (keep && self.config.loss == Loss::CrossEntropy).then(|| self.log_softmax(out, scores));
         let kept = || {

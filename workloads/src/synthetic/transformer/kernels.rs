@@ -14,9 +14,9 @@
 //!
 //! Left out: sorting space of the embedding gradient (it depends on cub; at most a few hundred KiB), convolution and autotuning.
 
-/// Space for a product with a fused bias (rule `lt`) [B].
+/// Space for a product with a fused bias (rule `lt`) (B).
 pub const LT_WORKSPACE: u64 = 1 << 20;
-/// Space for any other product (rule `blas`) [B].
+/// Space for any other product (rule `blas`) (B).
 pub const BLAS_WORKSPACE: u64 = (2 * 4096 + 8 * 16) * 1024;
 
 /// What of the device decides how a sum is split.
@@ -31,9 +31,9 @@ pub struct Multiprocessors {
 /// What a split column sum takes (rule `column_sum`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumSpace {
-    /// Partial results [B].
+    /// Partial results (B).
     pub partial: u64,
-    /// Counters [B].
+    /// Counters (B).
     pub counters: u64,
 }
 
@@ -79,24 +79,24 @@ fn power_below(value: u64) -> u64 {
     1 << value.max(1).ilog2()
 }
 
-/// Log-sums of memory-efficient attention [B] (rule `efficient`).
+/// Log-sums of memory-efficient attention (B) (rule `efficient`).
 pub fn efficient_logsum(batch: u64, heads: u64, len: u64) -> u64 {
     batch * heads * len.next_multiple_of(32) * 4
 }
 
-/// Space of its backward [B] (rule `efficient_backward`).
+/// Space of its backward (B) (rule `efficient_backward`).
 pub fn efficient_backward_space(batch: u64, heads: u64, len: u64, width: u64) -> u64 {
     const BLOCK: u64 = 64;
     let blocks = len.div_ceil(BLOCK) * width.div_ceil(BLOCK);
     batch * heads * blocks * (BLOCK * BLOCK * 4 + 16)
 }
 
-/// Query gradients that FlashAttention-2's backward accumulates [B] (rule `flash_backward`).
+/// Query gradients that FlashAttention-2's backward accumulates (B) (rule `flash_backward`).
 pub fn flash_backward_space(batch: u64, heads: u64, len: u64, width: u64) -> u64 {
     batch * heads * len.next_multiple_of(128) * width.next_multiple_of(32) * 4
 }
 
-/// Row sums that it takes [B].
+/// Row sums that it takes (B).
 pub fn flash_backward_rows(batch: u64, heads: u64, len: u64) -> u64 {
     batch * heads * len.next_multiple_of(128) * 4
 }

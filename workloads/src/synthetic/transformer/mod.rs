@@ -10,7 +10,7 @@
 //! | [`settings`] | parameters and what they mean |
 //! | [`shapes`] | the weights |
 //! | [`kernels`] | workspaces |
-//! | `layer`, `attention` | one layer, forward and backward |
+//! | `layer`, `dense`, `attention` | one layer, forward and backward |
 //! | `ends` | embeddings, head, loss |
 //! | `optimizer` | gradients, clipping, update |
 //!
@@ -23,6 +23,7 @@
 //! Left out: several devices, pipeline of the data loader, evaluation between steps, activation offload.
 
 mod attention;
+mod dense;
 mod ends;
 pub mod kernels;
 mod layer;
@@ -40,9 +41,9 @@ use self::ends::EmbeddingKept;
 use self::layer::LayerKept;
 use crate::synthetic::emit::{Out, Script};
 
-/// Longest sequence that any workload offers [tokens].
+/// Longest sequence that any workload offers (tokens).
 pub(crate) const LEN_MAX: u64 = 1 << 16;
-/// Largest batch that any workload offers [sequences].
+/// Largest batch that any workload offers (sequences).
 pub(crate) const BATCH_MAX: u64 = 1 << 16;
 
 /// Weights, gradients and the shape of the step at hand.
@@ -109,12 +110,12 @@ impl Model {
         self.sites[weight]
     }
 
-    /// A tensor of the residual stream [B].
+    /// A tensor of the residual stream (B).
     fn stream_size(&self) -> u64 {
         self.tokens * self.config.hidden * self.config.stream_bytes()
     }
 
-    /// A product as wide as the model [B].
+    /// A product as wide as the model (B).
     fn product_size(&self) -> u64 {
         self.tokens * self.config.hidden * self.config.product_bytes()
     }
@@ -221,16 +222,12 @@ impl<L: Iterator<Item = u64>> Steps<L> {
     }
 
     fn head(&mut self, out: &mut Out) -> Stage {
-        let (scores, kept) = match self.x.take() {
-            Some(x) => {
-                let result = self.model.head_forward(out, x);
-                out.release(x);
-                result
-            }
-            None => return Stage::Begin,
+        let (Some(x), Some(first)) = (self.x.take(), self.first.take()) else {
+            return Stage::Begin;
         };
-        for id in self.first.take().into_iter().chain(self.model.ragged_mask.take()) {
-            out.release(id);
+        let (scores, kept) = self.model.head_forward(out, x, first);
+        if let Some(mask) = self.model.ragged_mask.take() {
+            out.release(mask);
         }
         self.model.end_autocast(out);
         if let Some(old) = self.scores.replace(scores) {
@@ -312,5 +309,74 @@ impl<L: Iterator<Item = u64>> Script for Steps<L> {
             }
         };
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::live_peak;
+    use crate::params::Params;
+    use crate::synthetic::bert::PARAMS;
+    use crate::synthetic::cost::Roofline;
+    use crate::synthetic::emit::Generated;
+
+    fn generated(text: &str, steps: u64) -> Generated<Steps<std::iter::Repeat<u64>>> {
+        let mut params = Params::defaults(PARAMS);
+        params.set_text(text).unwrap();
+        let config = Config::from_params(&params, 2, 512).unwrap();
+        let roofline = Roofline::from_params(&params, false).unwrap();
+        Generated::new(Steps::new(config, steps, std::iter::repeat(64), false), roofline)
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_steps() {
+        let room = |steps| {
+            let mut source = generated("layers=2", steps);
+            live_peak(&mut source).unwrap();
+            source.room()
+        };
+        assert_eq!(room(3), room(300));
+    }
+
+    /// What is live at the end is what a program holds between steps, whatever ran.
+    #[test]
+    fn steps_leave_weights_moments_and_the_last_batch() {
+        for text in [
+            "attention=eager",
+            "precision=amp16",
+            "precision=amp16,attention=eager,checkpoint=1",
+            "precision=fp16,checkpoint=all",
+            "precision=amp16,mask=ragged",
+            "mask=ragged",
+            "head=mlm",
+            "head=mlm,precision=amp16",
+            "head=mlm,loss=sum",
+            "loss=sum,precision=amp16",
+            "accumulation=3",
+        ] {
+            let mut source = generated(&format!("layers=2,output=dropped,{text}"), 2);
+            let seen = live_peak(&mut source).unwrap();
+            let mut params = Params::defaults(PARAMS);
+            params.set_text(&format!("layers=2,{text}")).unwrap();
+            let config = Config::from_params(&params, 2, 512).unwrap();
+            let state = 3 * shapes::numbers(&config) * config.weight_bytes();
+            let rest = seen.bytes_at_end.checked_sub(state + 2 * 512 * 8);
+            // the batch: three lists of tokens, and labels
+            let batch = 3 * 2 * 64 * 8;
+            assert!(rest.is_some_and(|r| (batch..=2 * batch).contains(&r)), "{text}: {rest:?}");
+        }
+    }
+
+    #[test]
+    fn inference_keeps_no_activation() {
+        let peak = |layers: &str| {
+            let text = format!("phase=inference,layers={layers}");
+            let seen = live_peak(&mut generated(&text, 2)).unwrap();
+            let mut params = Params::defaults(PARAMS);
+            params.set("layers", layers).unwrap();
+            seen.bytes - 4 * shapes::numbers(&Config::from_params(&params, 2, 512).unwrap())
+        };
+        assert_eq!(peak("2"), peak("8"));
     }
 }

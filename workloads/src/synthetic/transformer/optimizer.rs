@@ -128,7 +128,7 @@ impl Model {
         let mut reads = gradients;
         reads.extend(&roots);
         out.work(0.0, &reads, &written);
-        for root in roots {
+        for root in roots.into_iter().rev() {
             out.release(root);
         }
     }
