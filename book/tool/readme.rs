@@ -42,7 +42,7 @@ pub fn refreshed(
             }
         }
         let output = print(command)?;
-        let all: Vec<&str> = output.lines().map(str::trim_end).collect();
+        let all: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
         let (first, last) = counts.unwrap_or((all.len(), 0));
         let left_out = all.len().saturating_sub(first + last);
         fresh.push_str("```text\n");
