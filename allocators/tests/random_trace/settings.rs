@@ -88,11 +88,15 @@ fn divisions(rng: &mut Rng) -> String {
     let mut size = 1 << rng.below(4);
     let mut parts = Vec::new();
     for _ in 0..rng.between(1, 4) {
-        parts.push(format!("{size}:{}", rng.pick(&[1, 2, 4, 8, 16])));
-        size <<= rng.between(1, 3);
+        parts.push(format!("{size}:{}", rng.pick(&[0, 1, 2, 4, 8, 16])));
+        // Now and then the next name is a smaller one.
+        size = if rng.chance(15) { (size >> 2).max(1) } else { size << rng.between(1, 3) };
     }
     if rng.chance(60) {
-        parts.push(format!(">:{}", rng.pick(&[1, 2, 4, 8])));
+        let rest = format!(">:{}", rng.pick(&[0, 1, 2, 4, 8]));
+        let at =
+            if rng.chance(20) { rng.below(parts.len() as u64 + 1) } else { parts.len() as u64 };
+        parts.insert(usize::try_from(at).expect("an index"), rest);
     }
     format!("[{}]", parts.join(","))
 }

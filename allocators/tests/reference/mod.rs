@@ -5,7 +5,7 @@
 //!
 //! | file | rules |
 //! |---|---|
-//! | `settings` | options (30–32), request and segment sizes (1–4) |
+//! | `settings`, `tokens` | options (30–32), request and segment sizes (1–4) |
 //! | `search` | order of free blocks, search, split test (5–7, 21, 24) |
 //! | `request` | a request from start to end (8–10, 13, 25) |
 //! | `release` | oversize release, full release, garbage collection (11, 12, 14) |
@@ -30,6 +30,7 @@ mod settings;
 mod stats;
 mod subject;
 mod table;
+mod tokens;
 
 use device::{Device, Event};
 use freeable::Freeable;
