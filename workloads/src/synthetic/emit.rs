@@ -30,6 +30,11 @@ pub(crate) trait Script {
     fn independent(&self) -> bool {
         true
     }
+
+    /// A request that has arrived by `now`: it is handed out at once, before what is queued.
+    fn arrived(&mut self, _now: Nanos) -> Option<Op> {
+        None
+    }
 }
 
 enum Queued {
@@ -250,9 +255,13 @@ impl<S: Script> Generated<S> {
 }
 
 impl<S: Script> Source for Generated<S> {
-    fn next(&mut self, _now: Nanos, last: Answered) -> Result<Step, SourceError> {
+    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
         if last == Answered::OutOfMemory && !self.script.independent() {
             self.out.abandon(self.last_alloc);
+        }
+        if let Some(op) = self.script.arrived(now) {
+            self.handed_out(op, 0);
+            return Ok(Step::Op(op));
         }
         loop {
             match self.out.queue.pop_front() {

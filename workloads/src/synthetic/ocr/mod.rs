@@ -19,7 +19,9 @@
 //! copied back and the host waits for it, twice or more per page. `on_oom=drop`: a refused request is answered at once and its
 //! buffers are freed (the ops then depend on the answers); `ignore`: the ops never change.
 //!
-//! `request` follows a wait until the page's arrival: a worker that is late finds the time gone by already. Marks: `request N detect HxW`,
+//! Pages arrive while the worker is busy: `request` is handed out between two ops of the page at hand, as soon as the host's time has
+//! passed the arrival, so latency includes waiting for the worker (arrivals during a host wait are noted at its end). Where requests
+//! stand among the other ops thus follows simulated time; all other ops, and their order, do not. Marks: `request N detect HxW`,
 //! `request N recognise LINES`. Generator purposes: `ocr.arrivals`, `ocr.pages`, `ocr.lines`.
 //!
 //! At 640×960 the detector's peak equals the recorded one to the byte (test below). Left out: decoding and cropping on the host (no
@@ -32,7 +34,7 @@ mod recogniser;
 
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
-use vramlab_sim::units::{BufferId, EventId, StreamId};
+use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
 
 use self::detector::Detector;
 use self::network::{Map, Runner};
@@ -86,11 +88,24 @@ struct Server {
     warm: bool,
     copy_stream: StreamId,
     drops: bool,
+    /// The next page to be read.
     request: u64,
+    /// Pages that have arrived.
+    arrived: u64,
+    /// When the next one does.
+    arrival: Nanos,
     requests: u64,
 }
 
 impl Server {
+    /// The next page arrives.
+    fn arrive(&mut self) -> Op {
+        let req = self.arrived;
+        self.arrived += 1;
+        self.arrival = self.arrivals.next();
+        Op::Request { req }
+    }
+
     /// An input of so many images, on the device.
     fn input(&mut self, out: &mut Out, images: u64, height: u64, width: u64) -> Map {
         let size = images * 3 * height * width * self.net.number;
@@ -156,8 +171,10 @@ impl Script for Server {
         let page = self.pages.next();
         let req = self.request;
         self.request += 1;
-        out.wait_until(self.arrivals.next());
-        out.op(Op::Request { req });
+        if self.arrived == req {
+            out.wait_until(self.arrival);
+            out.op(self.arrive());
+        }
         self.read(out, &format!("request {req}"), &page);
         out.op(Op::Response { req });
         true
@@ -165,6 +182,11 @@ impl Script for Server {
 
     fn independent(&self) -> bool {
         !self.drops
+    }
+
+    fn arrived(&mut self, now: Nanos) -> Option<Op> {
+        let due = self.models.is_some() && self.arrived < self.requests && self.arrival <= now;
+        due.then(|| self.arrive())
     }
 }
 
@@ -174,8 +196,10 @@ impl Script for Server {
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
     let number = params.choice("precision", &[("fp32", 4), ("fp16", 2)])?;
+    let mut arrivals = Arrivals::from_params(params, seed)?;
+    let arrival = arrivals.next();
     let script = Server {
-        arrivals: Arrivals::from_params(params, seed)?,
+        arrivals,
         pages: Pages::from_params(params, seed)?,
         net: Runner {
             number,
@@ -191,6 +215,8 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         copy_stream: params.choice("streams", &[("1", COMPUTE), ("2", COPY)])?,
         drops: params.choice("on_oom", &[("ignore", false), ("drop", true)])?,
         request: 0,
+        arrived: 0,
+        arrival,
         requests: params.count("pages", 1..=u64::MAX)?,
     };
     Ok(Box::new(Generated::new(script, Roofline::from_params(params, number == 2)?)))

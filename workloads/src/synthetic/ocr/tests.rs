@@ -38,6 +38,8 @@ fn detector_peak_is_as_recorded() {
         copy_stream: COMPUTE,
         drops: false,
         request: 0,
+        arrived: 0,
+        arrival: Nanos(u64::MAX),
         requests: 1,
     };
     let roofline = Roofline::from_params(&params, false).unwrap();
@@ -126,6 +128,32 @@ fn drop_frees_what_the_request_held() {
     }
     assert_eq!(responses, 5);
     assert!(refused > 0);
+}
+
+/// A worker that needs a second per page: pages that come in the meantime are noted when they come, once, in order.
+#[test]
+fn requests_are_noted_on_arrival() {
+    let mut source = source("pages=40", 0);
+    let (mut now, mut requests, mut responses, mut early) = (0, Vec::new(), 0, 0);
+    loop {
+        match source.next(Nanos(now), Answered::Done).unwrap() {
+            Step::WaitUntil(time) => now = now.max(time.0),
+            Step::Op(Op::Request { req }) => {
+                requests.push(req);
+                early += u64::from(requests.len() > responses + 1);
+            }
+            Step::Op(Op::Response { req }) => {
+                assert_eq!(req, responses as u64);
+                assert!(requests.len() > responses);
+                responses += 1;
+            }
+            Step::Op(Op::Sync { .. }) => now += 100_000_000,
+            Step::Op(_) => {}
+            Step::End => break,
+        }
+    }
+    assert_eq!(requests, (0..40).collect::<Vec<u64>>());
+    assert!(early > 20, "{early} pages came while another was read");
 }
 
 #[test]
