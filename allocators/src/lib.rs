@@ -18,5 +18,5 @@ pub mod parts;
 pub mod registry;
 pub mod torch;
 
-pub use options::{OptionError, Options, Spec};
+pub use options::{OptionDoc, OptionError, Options, Spec};
 pub use registry::{STRATEGIES, Strategy, build, find};

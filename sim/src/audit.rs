@@ -40,13 +40,22 @@ pub struct Audit<A> {
     align: u64,
     book: Book,
     live: BTreeMap<Block, Resident>,
+    /// Live null placements by token, which they may share.
+    nulls: BTreeMap<Block, u64>,
     requested: u64,
 }
 
 impl<A: Allocator> Audit<A> {
     /// Around `inner`, whose placements are promised to be multiples of `align` bytes.
     pub fn new(inner: A, align: u64) -> Self {
-        Self { inner, align, book: Book::default(), live: BTreeMap::new(), requested: 0 }
+        Self {
+            inner,
+            align,
+            book: Book::default(),
+            live: BTreeMap::new(),
+            nulls: BTreeMap::new(),
+            requested: 0,
+        }
     }
 
     /// The strategy inside.
@@ -80,9 +89,6 @@ impl<A: Allocator> Audit<A> {
 
     fn check_placement(&mut self, request: u64, placement: Placement) -> Result<(), AllocError> {
         let Placement { block, address, size } = placement;
-        if request == 0 && address == 0 {
-            return Ok(()); // a null placement owns nothing
-        }
         if size < request {
             return Err(broken(format!("asked {request} bytes, got a block of {size}")));
         }
@@ -104,6 +110,13 @@ impl<A: Allocator> Audit<A> {
     }
 
     fn drop_block(&mut self, block: Block) {
+        if let Some(count) = self.nulls.get_mut(&block) {
+            *count -= 1;
+            if *count == 0 {
+                self.nulls.remove(&block);
+            }
+            return;
+        }
         if let Some(resident) = self.live.remove(&block) {
             if !resident.dropped {
                 self.requested -= resident.requested;
@@ -115,6 +128,7 @@ impl<A: Allocator> Audit<A> {
     fn live_or_error(&self, block: Block) -> Result<(), AllocError> {
         match self.live.get(&block) {
             Some(resident) if !resident.dropped => Ok(()),
+            None if self.nulls.contains_key(&block) => Ok(()),
             _ => Err(AllocError::UnknownBlock(block)),
         }
     }
@@ -150,6 +164,9 @@ impl<A: Allocator> Allocator for Audit<A> {
     ) -> Result<Placement, AllocError> {
         let answer = self.inner.alloc(&mut Watched { driver, book: &mut self.book }, request);
         match &answer {
+            Ok(placement) if request.size == 0 && placement.address == 0 => {
+                *self.nulls.entry(placement.block).or_default() += 1; // it owns nothing
+            }
             Ok(placement) => {
                 if self.live.get(&placement.block).is_some_and(|r| !r.dropped) && request.size > 0 {
                     return Err(broken(format!(

@@ -68,6 +68,7 @@ use rounding::Rounding;
 use settings::Settings;
 use stats::{LARGE, Tally};
 
+pub use rounding::rounded;
 pub use settings::Version;
 pub use statistics::{Stat, StatByPool, Statistics};
 
@@ -77,6 +78,7 @@ pub const CACHING: Strategy = Strategy {
     needs: Needs { lookahead: false, accesses: false },
     build: |options| Ok(Box::new(Caching::from_options(options)?)),
     inert: inert::inert,
+    options: &[],
     summary: "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
 };
 

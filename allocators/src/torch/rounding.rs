@@ -36,6 +36,17 @@ pub(super) struct Rounding {
     large_segment: u64,
 }
 
+/// Block size of a request of `size` bytes. `divisions` are pairs (class in MiB, number of divisions), as snapshots list them; classes
+/// that are not named are not divided. A size that 64 bits cannot hold after rounding stays as it is.
+pub fn rounded(divisions: &[(u64, u64)], size: u64) -> u64 {
+    let mut settings = Settings::new(Version::V2_15);
+    for (class_mib, count) in divisions {
+        let class = class_mib.max(&1).ilog2() as usize;
+        settings.divisions[class.min(CLASSES - 1)] = *count;
+    }
+    Rounding::new(&settings).round(size.max(1)).unwrap_or(size)
+}
+
 impl Rounding {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {

@@ -3,6 +3,7 @@
 use super::{Answer, Reference};
 use crate::golden_format::{
     CallRow, GoldenSubject, State, StepResult, StepStats, TableBlock, TableSegment, TraceOp,
+    UNDEFINED,
 };
 use std::collections::BTreeMap;
 
@@ -26,7 +27,13 @@ impl Reference {
 impl GoldenSubject for Reference {
     fn apply(&mut self, op: &TraceOp) -> Result<StepResult, String> {
         match op {
-            TraceOp::Alloc { id, size, stream } => return Ok(self.alloc_op(*id, *size, *stream)),
+            TraceOp::Alloc { id, size, stream } => {
+                let result = self.alloc_op(*id, *size, *stream);
+                return self
+                    .broken
+                    .take()
+                    .map_or(Ok(result), |why| Err(format!("{UNDEFINED}: {why}")));
+            }
             TraceOp::Free { id } => match self.live.remove(id) {
                 None => return Ok(StepResult::Skip),
                 Some(None) => {}

@@ -39,6 +39,8 @@ pub struct CostTable {
     malloc_packed: Price,
     /// A stream-ordered malloc for which the pool must grow; size: of the growth. Comes on top of the call's own price.
     pool_grow: Price,
+    /// A pool that gives memory back; size: of what it gives. Comes on top of the call's own price.
+    pool_shrink: Price,
     /// Queueing work or a transfer.
     launch: Price,
     free_of_charge: bool,
@@ -58,16 +60,18 @@ impl CostTable {
             calls: [NOTHING; CALL_KINDS],
             malloc_packed: NOTHING,
             pool_grow: NOTHING,
+            pool_shrink: NOTHING,
             launch: NOTHING,
             free_of_charge: true,
         }
     }
 
-    /// Sets the price of a call by CUDA's name of it, or of `malloc_packed`, `pool_grow`, `launch`. `false`: no such name.
+    /// Sets the price of a call by CUDA's name of it, or of `malloc_packed`, `pool_grow`, `pool_shrink`, `launch`. `false`: no such name.
     pub fn set(&mut self, name: &str, price: Price) -> bool {
         let slot = match name {
             "malloc_packed" => &mut self.malloc_packed,
             "pool_grow" => &mut self.pool_grow,
+            "pool_shrink" => &mut self.pool_shrink,
             "launch" => &mut self.launch,
             _ => match CALL_NAMES.iter().position(|known| *known == name) {
                 Some(kind) => &mut self.calls[kind],
@@ -75,8 +79,8 @@ impl CostTable {
             },
         };
         *slot = price;
-        self.free_of_charge = self.calls.iter().all(Price::is_zero)
-            && [self.malloc_packed, self.pool_grow, self.launch].iter().all(Price::is_zero);
+        let others = [self.malloc_packed, self.pool_grow, self.pool_shrink, self.launch];
+        self.free_of_charge = self.calls.iter().chain(&others).all(Price::is_zero);
         true
     }
 
@@ -98,6 +102,11 @@ impl CostTable {
     /// The price of a pool's growth.
     pub const fn pool_grow(&self) -> &Price {
         &self.pool_grow
+    }
+
+    /// The price of a pool's giving memory back.
+    pub const fn pool_shrink(&self) -> &Price {
+        &self.pool_shrink
     }
 
     /// The price of queueing work.

@@ -35,6 +35,30 @@ fn learn(into: &mut Clock, from: &[u64]) -> bool {
     news
 }
 
+fn set(clock: &mut Clock, slot: Slot, epoch: u64) {
+    let at = slot as usize;
+    if clock.len() <= at {
+        clock.resize(at + 1, 0);
+    }
+    clock[at] = clock[at].max(epoch);
+}
+
+/// A point in a stream's queue that memory is freed at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moment {
+    /// ns; over from here on.
+    pub(super) at: u64,
+    clock: Clock,
+}
+
+impl Moment {
+    /// The later of both.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.at = self.at.max(other.at);
+        learn(&mut self.clock, &other.clock);
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Stream {
     /// ns; the queue is empty from here on.
@@ -152,13 +176,9 @@ impl Timeline {
 
     fn host_learns(&mut self, slot: Slot) {
         let stream = &self.streams[slot as usize];
-        let mut news = learn(&mut self.host, &stream.clock);
-        let at = slot as usize;
-        if self.host.len() <= at {
-            self.host.resize(at + 1, 0);
-        }
-        news |= stream.epoch > self.host[at];
-        self.host[at] = self.host[at].max(stream.epoch);
+        let known = self.host.get(slot as usize).copied().unwrap_or_default();
+        let news = learn(&mut self.host, &stream.clock) | (stream.epoch > known);
+        set(&mut self.host, slot, stream.epoch);
         self.host_version += u64::from(news);
     }
 
@@ -227,10 +247,7 @@ impl Timeline {
         let event = &mut self.events[at];
         event.at = stream.ends_at;
         event.clock.clone_from(&stream.clock);
-        if event.clock.len() <= slot as usize {
-            event.clock.resize(slot as usize + 1, 0);
-        }
-        event.clock[slot as usize] = stream.epoch;
+        set(&mut event.clock, slot, stream.epoch);
         Ok(())
     }
 
@@ -260,17 +277,28 @@ impl Timeline {
         Ok(())
     }
 
-    /// Stream `slot` waits for the present end of stream `other`.
-    #[allow(dead_code)] // pools
-    pub(super) fn wait_stream(&mut self, slot: Slot, other: Slot) {
-        let theirs = self.streams[other as usize].clone();
+    /// Queues a free on the stream: when the stream passes it, and what it knows there.
+    pub(super) fn queue_free(&mut self, slot: Slot) -> Moment {
+        let at = self.queue(slot, 0, 0);
+        let Stream { epoch, clock, .. } = self.stream(slot);
+        let mut moment = Moment { at, clock: clock.clone() };
+        set(&mut moment.clock, slot, *epoch);
+        moment
+    }
+
+    /// Is what the stream (or, with none, the host) does next ordered after the moment?
+    pub(super) fn is_after(&self, slot: Option<Slot>, moment: &Moment) -> bool {
+        let mut epochs = (0..).zip(&moment.clock);
+        epochs.all(|(earlier, epoch)| self.ordered(earlier, *epoch, slot))
+    }
+
+    /// What the stream is given next is ordered after `moment`; with `waits` it also begins not before it.
+    pub(super) fn follow(&mut self, slot: Slot, moment: &Moment, waits: bool) {
         let stream = self.stream(slot);
-        stream.ends_at = stream.ends_at.max(theirs.ends_at);
-        learn(&mut stream.clock, &theirs.clock);
-        if stream.clock.len() <= other as usize {
-            stream.clock.resize(other as usize + 1, 0);
+        learn(&mut stream.clock, &moment.clock);
+        if waits {
+            stream.ends_at = stream.ends_at.max(moment.at);
         }
-        stream.clock[other as usize] = stream.clock[other as usize].max(theirs.epoch);
     }
 
     pub(super) fn capturing(&self, slot: Slot) -> bool {

@@ -211,7 +211,7 @@ impl Vmm {
     }
 
     /// Checks that whole mappings tile `address..address + size`; how many.
-    fn tiled(&self, call: &'static str, address: Address, size: u64) -> Result<usize, DriverError> {
+    fn tiled(&self, call: &'static str, address: Address, size: u64) -> Result<u64, DriverError> {
         let end = address.checked_add(size).filter(|_| size > 0);
         let Some(end) = end else {
             return Err(invalid(call, format!("found size {size}, expected whole mappings")));
@@ -241,21 +241,23 @@ impl Vmm {
         Err(invalid(call, what + ", expected whole mappings"))
     }
 
-    pub(super) fn set_access(&mut self, address: Address, size: u64) -> Result<(), DriverError> {
-        self.tiled("cuMemSetAccess", address, size)?;
+    /// How many mappings.
+    pub(super) fn set_access(&mut self, address: Address, size: u64) -> Result<u64, DriverError> {
+        let count = self.tiled("cuMemSetAccess", address, size)?;
         for (_, mapping) in self.mappings.range_mut(address..address + size) {
             mapping.access = true;
         }
-        Ok(())
+        Ok(count)
     }
 
+    /// How many mappings.
     pub(super) fn unmap(
         &mut self,
         books: &mut Books,
         address: Address,
         size: u64,
-    ) -> Result<(), DriverError> {
-        self.tiled("cuMemUnmap", address, size)?;
+    ) -> Result<u64, DriverError> {
+        let count = self.tiled("cuMemUnmap", address, size)?;
         let mut at = address;
         while at < address + size {
             let Some(mapping) = self.mappings.remove(&at) else { break };
@@ -268,7 +270,7 @@ impl Vmm {
             self.settle(books, mapping.handle);
             at += mapping.size;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Bytes of the handle.
