@@ -14,8 +14,9 @@ pub mod bound;
 pub mod classic;
 pub mod cuda;
 pub mod options;
+pub mod parts;
 pub mod registry;
 pub mod torch;
 
-pub use options::{OptionError, Options, Spec};
+pub use options::{OptionDoc, OptionError, Options, Spec};
 pub use registry::{STRATEGIES, Strategy, build, find};

@@ -14,6 +14,17 @@ use std::fmt;
 #[error("{0}")]
 pub struct OptionError(pub String);
 
+/// An option as `list strategies` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionDoc {
+    /// Its key.
+    pub name: &'static str,
+    /// What holds where it is not given.
+    pub default: &'static str,
+    /// What it does and which values it takes, in a line.
+    pub help: &'static str,
+}
+
 /// Options of one strategy or wrapper, in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(Vec<(String, String)>);
@@ -57,6 +68,14 @@ impl Options {
                 .parse()
                 .map_err(|_| OptionError(format!("option {key}={text}: expected {expected}"))),
         }
+    }
+
+    /// Every key is one of a strategy's options.
+    ///
+    /// # Errors
+    /// Names the unknown key and the nearest known ones.
+    pub fn check(&self, strategy: &str, known: &[OptionDoc]) -> Result<(), OptionError> {
+        self.only(strategy, &known.iter().map(|doc| doc.name).collect::<Vec<_>>())
     }
 
     /// Every key is one of `known`.

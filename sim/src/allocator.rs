@@ -338,6 +338,51 @@ pub trait Allocator: Send {
     fn usage(&self) -> Usage;
 }
 
+impl<A: Allocator + ?Sized> Allocator for Box<A> {
+    fn alloc(
+        &mut self,
+        driver: &mut dyn Driver,
+        request: &Request,
+    ) -> Result<Placement, AllocError> {
+        (**self).alloc(driver, request)
+    }
+
+    fn free(
+        &mut self,
+        driver: &mut dyn Driver,
+        block: Block,
+        stream: Option<StreamId>,
+    ) -> Result<(), AllocError> {
+        (**self).free(driver, block, stream)
+    }
+
+    fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
+        (**self).notice(driver, notice)
+    }
+
+    fn before_work(
+        &mut self,
+        driver: &mut dyn Driver,
+        stream: StreamId,
+        uses: &mut [Use],
+    ) -> Result<(), AllocError> {
+        (**self).before_work(driver, stream, uses)
+    }
+
+    fn after_work(
+        &mut self,
+        driver: &mut dyn Driver,
+        stream: StreamId,
+        uses: &[Use],
+    ) -> Result<(), AllocError> {
+        (**self).after_work(driver, stream, uses)
+    }
+
+    fn usage(&self) -> Usage {
+        (**self).usage()
+    }
+}
+
 /// What a strategy needs from a workload. A pair that does not fit is left out, and listed with the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {

@@ -13,23 +13,41 @@
 //! | [`source`] | the trait that yields ops, given the time and the last answer |
 //! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
+//! | [`trace`] | the text form of ops: reading and writing |
+//! | [`engine`] | the loop: source, strategies and machine together |
+//! | [`report`] | the figures: one definition each |
+//! | [`audit`] | a wrapper that holds a strategy to its promises |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
+//! | [`device`] | the simulated machine: memory, queues, clock, cost table |
+//! | [`queue`] | the event queue: what is due next |
+//! | [`testing`] | a machine on a script: events complete on cue, calls fail on cue, every call is logged |
 //!
 //! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod audit;
+pub mod device;
 pub mod driver;
+pub mod engine;
 pub mod machine;
 pub mod op;
+pub mod queue;
+mod race;
+pub mod report;
 pub mod source;
+pub mod testing;
+pub mod trace;
 pub mod units;
 
 pub use allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
 };
+pub use device::{DeviceOptions, SimMachine};
 pub use driver::{Address, Answer, Call, Driver, DriverError, DriverExt};
+pub use engine::{Setup, run};
 pub use machine::{Held, Machine};
 pub use op::{BufferUse, Op};
+pub use report::Report;
 pub use source::{Answered, Source, SourceError, Step};
 pub use units::{BufferId, Bytes, DeviceId, EventId, Nanos, PoolId, StreamId};

@@ -1,7 +1,7 @@
 //! The ops: the one language between workloads and everything else.
 //!
 //! An [`Op`] is 24 bytes and holds no text: names and lists of uses stay with the [`crate::source::Source`] that yields it. The text form
-//! is described in `sim::trace`. Sizes are bytes, times nanoseconds.
+//! is described in [`crate::trace`]. Sizes are bytes, times nanoseconds.
 
 use crate::machine::Direction;
 use crate::units::{BufferId, DeviceId, EventId, PoolId, StreamId};

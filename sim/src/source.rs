@@ -60,4 +60,7 @@ pub trait Source {
 
     /// Are the ops the same whatever they are answered? Only then may a strategy look ahead.
     fn independent(&self) -> bool;
+
+    /// Frees of buffers that the input never allocated: the front of a recording is missing.
+    fn gaps(&self) -> u64;
 }

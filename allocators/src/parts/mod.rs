@@ -1,0 +1,10 @@
+//! What two strategies or more share.
+
+pub(crate) mod direct;
+pub mod free_set;
+pub(crate) mod last_uses;
+pub(crate) mod max_tree;
+pub(crate) mod nulls;
+pub(crate) mod pieces;
+pub(crate) mod size_order;
+pub(crate) mod two_level;

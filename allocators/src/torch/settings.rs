@@ -1,0 +1,271 @@
+//! What can be set, by option or by PyTorch's own settings text, and which version knows what.
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `known` | each version refuses what it does not know: `large_segment_size_mb`, `per_process_memory_fraction`, `throw_on_cudamalloc_oom` and `expandable_segments_reserve` came after 2.9 (RULES 32); `legacy` has no settings |
+//! | `fallback` | of settings given while running, the split limit, divisions and collection threshold that are not named fall back to their defaults, and in 2.15 the non-split rounding; the rest stays (RULES 30, `conf_reset`) |
+//! | `fraction-once` | `per_process_memory_fraction` makes a limit at the start only (RULES 30, `config_fraction`); `throw_on_cudamalloc_oom` goes by its latest value |
+//! | `all-or-none` | a refused text changes nothing. Departure: PyTorch keeps what it read before the error |
+//!
+//! Source: `c10/core/AllocatorConfig.cpp` and `c10/cuda/CUDAAllocatorConfig.cpp`, 2.15 and 2.9.1, and what the compiled libraries answer.
+
+use std::fmt;
+
+use crate::options::{OptionError, Options};
+
+use super::conf;
+
+pub(super) const MIB: u64 = 1 << 20;
+/// Power-of-two classes of request sizes with divisions of their own: 1 MiB to 32 GiB, the last one open above.
+pub(super) const CLASSES: usize = 16;
+/// Segment for requests of the large pool that are too small for one of their own.
+pub(super) const LARGE_SEGMENT_SIZE: u64 = 20 * MIB;
+
+/// Whose rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// Before 2019 (read: 0.4.1): exact segments above 1 MiB, no settings.
+    Legacy,
+    /// 2.9.
+    V2_9,
+    /// 2.15.
+    V2_15,
+}
+
+impl Version {
+    /// Names that are accepted, the shortest first.
+    const NAMES: [(&'static str, Version); 5] = [
+        ("2.15", Version::V2_15),
+        ("2.15.0", Version::V2_15),
+        ("2.9", Version::V2_9),
+        ("2.9.1", Version::V2_9),
+        ("legacy", Version::Legacy),
+    ];
+
+    fn parse(text: &str) -> Result<Self, OptionError> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, version)| *version).ok_or_else(
+            || OptionError(format!("option version={text}: expected 2.15, 2.9 or legacy")),
+        )
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::Legacy => "legacy",
+            Version::V2_9 => "2.9",
+            Version::V2_15 => "2.15",
+        })
+    }
+}
+
+/// Size of the address range of an expandable segment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Reserve {
+    /// Of the device's memory.
+    Fraction(f64),
+    /// GiB.
+    Gib(f64),
+}
+
+/// Everything that can be set. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Settings {
+    pub(super) version: Version,
+    /// Blocks of this size and above are not split; `None`: no limit.
+    pub(super) max_split: Option<u64>,
+    /// `None`: the large segment size.
+    pub(super) max_non_split_rounding: Option<u64>,
+    /// Steps between powers of two, by class; 0 and 1: none.
+    pub(super) divisions: [u64; CLASSES],
+    /// 0: no collection.
+    pub(super) gc_threshold: f64,
+    pub(super) expandable: bool,
+    /// `None`: 9/8 of the device's memory.
+    pub(super) expandable_reserve: Option<Reserve>,
+    pub(super) large_segment: u64,
+    /// `per_process_memory_fraction` as it was named last; 1: none.
+    pub(super) fraction: f64,
+    pub(super) throw_on_oom: bool,
+    /// A proposed fix, in no release: look in the pool once more after outstanding work was waited for.
+    pub(super) research_after_sync: bool,
+}
+
+impl Settings {
+    pub(super) fn new(version: Version) -> Self {
+        Self {
+            version,
+            max_split: None,
+            max_non_split_rounding: None,
+            divisions: [0; CLASSES],
+            gc_threshold: 0.0,
+            expandable: false,
+            expandable_reserve: None,
+            large_segment: LARGE_SEGMENT_SIZE,
+            fraction: 1.0,
+            throw_on_oom: false,
+            research_after_sync: false,
+        }
+    }
+
+    /// The settings after PyTorch read `text`, at the start or while running.
+    ///
+    /// # Errors
+    /// PyTorch's own words; where they say nothing to a reader, an explanation follows in brackets.
+    pub(super) fn with_text(&self, text: &str, at_start: bool) -> Result<Self, String> {
+        let mut settings = self.clone();
+        settings.max_split = None;
+        if self.version != Version::V2_9 {
+            settings.max_non_split_rounding = None;
+        }
+        settings.divisions = [0; CLASSES];
+        settings.gc_threshold = 0.0;
+        match self.version {
+            Version::Legacy if text.trim().is_empty() => {}
+            Version::Legacy => {
+                return Err(format!(
+                    "version=legacy has no settings, found {text:?}; PYTORCH_CUDA_ALLOC_CONF came in 2021"
+                ));
+            }
+            Version::V2_9 => conf::parse_2_9(text, &mut settings)?,
+            Version::V2_15 => conf::parse_2_15(text, &mut settings, at_start)?,
+        }
+        Ok(settings)
+    }
+
+    /// From the options of a spec.
+    ///
+    /// # Errors
+    /// An unknown option, or a value that PyTorch refuses, in its own words.
+    pub(super) fn from_options(options: &Options) -> Result<Self, OptionError> {
+        let known: Vec<&str> = OWN_KEYS.iter().chain(TORCH_KEYS).copied().collect();
+        options.only("torch.caching", &known)?;
+        let version = options.get("version").map_or(Ok(Version::V2_15), Version::parse)?;
+        let mut text = options.get("conf").unwrap_or_default().to_owned();
+        for (key, value) in options.iter().filter(|(key, _)| !OWN_KEYS.contains(key)) {
+            let value = own_spelling(key, value)?;
+            let comma = if text.trim().is_empty() { "" } else { "," };
+            text.push_str(&format!("{comma}{key}:{value}"));
+        }
+        let mut settings = Self::new(version)
+            .with_text(&text, true)
+            .map_err(|why| OptionError(format!("torch.caching: {why}")))?;
+        settings.research_after_sync = match options.get("research_pool_after_sync") {
+            None => false,
+            Some(value) => boolean(value).ok_or_else(|| {
+                OptionError(format!(
+                    "option research_pool_after_sync={value}: expected true or false"
+                ))
+            })?,
+        };
+        Ok(settings)
+    }
+}
+
+/// Options of ours.
+const OWN_KEYS: &[&str] = &["version", "conf", "research_pool_after_sync"];
+
+/// PyTorch's settings that are options too.
+pub(super) const TORCH_KEYS: &[&str] = &[
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "expandable_segments",
+    "expandable_segments_reserve",
+    "large_segment_size_mb",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+];
+
+pub(super) fn boolean(value: &str) -> Option<bool> {
+    match value {
+        "true" | "True" | "1" | "on" => Some(true),
+        "false" | "False" | "0" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// The value of an option as PyTorch's settings text spells it. Checks what that text would take for something else.
+fn own_spelling(key: &str, value: &str) -> Result<String, OptionError> {
+    if matches!(key, "expandable_segments" | "throw_on_cudamalloc_oom") {
+        return match boolean(value) {
+            Some(true) => Ok("True".into()),
+            Some(false) => Ok("False".into()),
+            None => Err(OptionError(format!("option {key}={value}: expected true or false"))),
+        };
+    }
+    let listed = key == "roundup_power2_divisions" && value.trim_start().starts_with('[');
+    if value.trim().is_empty() || (!listed && value.contains([',', ':', '[', ']'])) {
+        let list = if key == "roundup_power2_divisions" {
+            " or a list such as [256:1,512:2,>:4]"
+        } else {
+            ""
+        };
+        return Err(OptionError(format!("option {key}={value}: expected a number{list}")));
+    }
+    Ok(value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(pairs: &[(&str, &str)]) -> Result<Settings, OptionError> {
+        Settings::from_options(&Options::from_pairs(pairs.iter().copied()))
+    }
+
+    #[test]
+    fn options_and_text_are_one() {
+        let text =
+            "max_split_size_mb:128,expandable_segments:True,roundup_power2_divisions:[64:8,>:1]";
+        let by_text = from(&[("conf", text)]).expect("accepted");
+        let by_key = from(&[
+            ("max_split_size_mb", "128"),
+            ("expandable_segments", "true"),
+            ("roundup_power2_divisions", "[64:8,>:1]"),
+        ]);
+        assert_eq!(by_key.expect("accepted"), by_text);
+        assert_eq!(by_text.max_split, Some(128 * MIB));
+        assert!(by_text.expandable);
+    }
+
+    #[test]
+    fn a_version_refuses_what_it_does_not_know() {
+        let error = from(&[("version", "2.9"), ("large_segment_size_mb", "32")]).expect_err("new");
+        assert!(
+            error.0.contains("Unrecognized CachingAllocator option: large_segment_size_mb"),
+            "{error}"
+        );
+        let error =
+            from(&[("version", "legacy"), ("conf", "max_split_size_mb:64")]).expect_err("old");
+        assert!(error.0.contains("version=legacy has no settings"), "{error}");
+        assert!(from(&[("version", "1.0")]).is_err());
+    }
+
+    #[test]
+    fn a_value_cannot_smuggle_in_another_setting() {
+        let error = from(&[("max_split_size_mb", "64,expandable_segments:True")]).expect_err("two");
+        assert!(error.0.contains("expected a number"), "{error}");
+        assert!(from(&[("expandable_segments", "maybe")]).is_err());
+        assert!(
+            from(&[("max_split_size", "64")])
+                .expect_err("unknown")
+                .0
+                .contains("did you mean max_split_size_mb")
+        );
+    }
+
+    #[test]
+    fn settings_while_running_fall_back_or_stay() {
+        let start = from(&[(
+            "conf",
+            "max_split_size_mb:64,garbage_collection_threshold:0.5,expandable_segments:True,large_segment_size_mb:32,throw_on_cudamalloc_oom:True",
+        )])
+        .expect("accepted");
+        let later = start.with_text("", false).expect("accepted");
+        assert_eq!((later.max_split, later.gc_threshold), (None, 0.0));
+        assert!(later.expandable && later.throw_on_oom);
+        assert_eq!(later.large_segment, 32 * MIB);
+    }
+}

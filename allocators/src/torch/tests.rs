@@ -1,0 +1,1 @@
+//! Rules that no golden case shows, and the notices.

@@ -1,0 +1,69 @@
+//! Who holds how many bytes of one device.
+
+use crate::driver::DriverError;
+use crate::machine::Held;
+
+/// Capacity and what is taken of it. Bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Books {
+    capacity: u64,
+    /// Someone else's.
+    other: u64,
+    held: Held,
+}
+
+impl Books {
+    /// A device of `capacity` bytes, of which the context takes `context`.
+    pub(super) fn new(capacity: u64, context: u64) -> Self {
+        let held = Held { device_used: context, peak_device_used: context, ..Held::default() };
+        Self { capacity, other: 0, held }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// Bytes that nobody holds.
+    pub(super) fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.held.device_used).saturating_sub(self.other)
+    }
+
+    pub(super) fn set_other(&mut self, bytes: u64) {
+        self.other = bytes;
+    }
+
+    /// Takes `physical` bytes of the device; `None` is more than 2^64.
+    pub(super) fn take_physical(
+        &mut self,
+        asked: u64,
+        physical: Option<u64>,
+    ) -> Result<(), DriverError> {
+        let free = self.free();
+        let Some(physical) = physical.filter(|bytes| *bytes <= free) else {
+            return Err(DriverError::OutOfMemory { asked, free });
+        };
+        let held = &mut self.held;
+        held.device_used += physical;
+        held.peak_device_used = held.peak_device_used.max(held.device_used);
+        Ok(())
+    }
+
+    pub(super) fn give_physical(&mut self, physical: u64) {
+        self.held.device_used -= physical;
+    }
+
+    /// Counts `bytes` as reserved by the run.
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        let held = &mut self.held;
+        held.reserved += bytes;
+        held.peak_reserved = held.peak_reserved.max(held.reserved);
+    }
+
+    pub(super) fn unreserve(&mut self, bytes: u64) {
+        self.held.reserved -= bytes;
+    }
+}

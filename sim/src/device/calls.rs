@@ -1,0 +1,243 @@
+//! What each driver call does to the current device, and what it costs the host.
+
+use super::{Device, SimMachine, cost::CostTable, invalid};
+use crate::driver::{Address, Answer, Call, DriverError};
+use crate::units::{PoolId, StreamId};
+
+impl SimMachine {
+    fn do_malloc(&mut self, kind: usize, size: u64) -> Result<Answer, DriverError> {
+        let device = &mut self.devices[self.current];
+        let got = device.mallocs.malloc(&mut device.books, size, &mut self.next_physical);
+        if got.as_ref().is_ok_and(|got| got.packed) {
+            self.pay_price(CostTable::malloc_packed, size);
+        } else if !matches!(got, Err(DriverError::InvalidValue { .. })) {
+            // a refused malloc costs its base price
+            self.pay(kind, if got.is_ok() { size } else { 0 });
+        }
+        got.map(|got| Answer::Address(got.address))
+    }
+
+    /// Rule: `cudaFree` waits for the whole device first (NVIDIA blog on RMM; pytorch/pytorch#106200).
+    fn do_free(&mut self, kind: usize, address: Address) -> Result<Answer, DriverError> {
+        if address == 0 {
+            return Ok(Answer::Done);
+        }
+        let device = &mut self.devices[self.current];
+        if device.pools.is_used(address) {
+            device.pools.free(&mut device.books, address, None);
+            self.pay(kind, 0);
+            return Ok(Answer::Done);
+        }
+        if device.leaving.iter().any(|(_, leaving)| *leaving == address) {
+            let what = format!("found address {address:#x}, freed by cudaFreeAsync already");
+            return Err(invalid("cudaFree", what));
+        }
+        let freed = device.mallocs.free(&mut device.books, address)?;
+        self.join_device();
+        if freed.packed {
+            self.pay_price(CostTable::malloc_packed, freed.asked);
+        } else {
+            self.pay(kind, freed.asked);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn do_malloc_async(
+        &mut self,
+        kind: usize,
+        pool: PoolId,
+        size: u64,
+        stream: StreamId,
+    ) -> Result<Answer, DriverError> {
+        let slot = self.slot(stream);
+        self.pay(kind, size);
+        let Self { devices, time, current, next_physical, .. } = self;
+        let Device { pools, books, .. } = &mut devices[*current];
+        let got = pools.malloc(books, time, pool, size, slot, next_physical)?;
+        if got.grown > 0 {
+            self.pay_price(CostTable::pool_grow, got.grown);
+        }
+        Ok(Answer::Address(got.address))
+    }
+
+    fn do_free_async(
+        &mut self,
+        kind: usize,
+        address: Address,
+        stream: StreamId,
+    ) -> Result<Answer, DriverError> {
+        let Device { pools, mallocs, leaving, .. } = self.device();
+        let pooled = pools.is_used(address);
+        let left = leaving.iter().any(|(_, leaving)| *leaving == address);
+        if !pooled && (left || mallocs.taken(address).is_none()) {
+            return Err(invalid(
+                "cudaFreeAsync",
+                format!("found address {address:#x}, expected the beginning of a live range"),
+            ));
+        }
+        self.pay(kind, 0);
+        let slot = self.slot(stream);
+        let moment = self.time.queue_free(slot);
+        let Device { pools, books, leaving, .. } = self.device();
+        if pooled {
+            pools.free(books, address, Some((slot, moment)));
+        } else {
+            leaving.push((moment.at, address));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn pool_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        let Self { devices, time, current, .. } = self;
+        let Device { pools, books, .. } = &mut devices[*current];
+        let answer = match call {
+            Call::MallocAsync { pool, size, stream } => {
+                return self.do_malloc_async(kind, pool, size, stream);
+            }
+            Call::FreeAsync { address, stream } => {
+                return self.do_free_async(kind, address, stream);
+            }
+            Call::PoolCreate => Answer::Pool(pools.create()),
+            Call::PoolDestroy { pool } => {
+                pools.destroy(books, pool)?;
+                Answer::Done
+            }
+            Call::PoolSet { pool, attribute, value } => {
+                pools.set(pool, attribute, value)?;
+                Answer::Done
+            }
+            Call::PoolGet { pool, attribute } => Answer::Value(pools.get(pool, attribute)?),
+            Call::PoolTrim { pool, keep } => {
+                let given = pools.trim(books, time, pool, keep)?;
+                if given > 0 {
+                    self.pay_price(CostTable::pool_shrink, given);
+                }
+                Answer::Done
+            }
+            _ => return Err(DriverError::NotSupported { call: call.name() }),
+        };
+        self.pay(kind, 0);
+        Ok(answer)
+    }
+
+    fn vmm_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        let Device { vmm, books, .. } = &mut self.devices[self.current];
+        let (answer, bytes) = match call {
+            Call::Reserve { size } => (Answer::Address(vmm.reserve(size)?), size),
+            Call::Unreserve { address } => (Answer::Done, vmm.unreserve(address)?),
+            Call::Create { size } => {
+                let made = vmm.create(books, size, &mut self.next_physical);
+                if matches!(made, Err(DriverError::OutOfMemory { .. })) {
+                    self.pay(kind, 0);
+                }
+                (Answer::Handle(made?), size)
+            }
+            Call::Map { address, handle } => (Answer::Done, vmm.map(address, handle)?),
+            Call::SetAccess { address, size } => {
+                let count = vmm.set_access(address, size)?;
+                self.pay_each(kind, count, size);
+                return Ok(Answer::Done);
+            }
+            Call::Unmap { address, size } => {
+                let count = vmm.unmap(books, address, size)?;
+                self.pay_each(kind, count, size);
+                return Ok(Answer::Done);
+            }
+            Call::Release { handle } => (Answer::Done, vmm.release(books, handle)?),
+            _ => return Err(DriverError::NotSupported { call: call.name() }),
+        };
+        self.pay(kind, bytes);
+        Ok(answer)
+    }
+
+    fn stream_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        self.pay(kind, 0);
+        match call {
+            Call::StreamCreate => {
+                let stream = self.device().streams.create();
+                self.slot(stream);
+                return Ok(Answer::Stream(stream));
+            }
+            Call::CaptureStatus { stream } => {
+                let slot = self.slot(stream);
+                return Ok(Answer::Flag(self.time.capturing(slot)));
+            }
+            Call::WaitEvent { stream, event } => {
+                let slot = self.slot(stream);
+                self.time.wait(slot, event)?;
+            }
+            Call::StreamSynchronize { stream } => {
+                let slot = self.slot(stream);
+                self.time.join_stream(slot);
+                self.synchronised();
+            }
+            Call::DeviceSynchronize => self.join_device(),
+            Call::EventCreate => return Ok(Answer::Event(self.time.create_event())),
+            Call::EventRecord { event, stream } => {
+                let slot = self.slot(stream);
+                self.time.record(event, slot)?;
+            }
+            Call::EventQuery { event } => return Ok(Answer::Flag(self.time.query(event)?)),
+            Call::EventSynchronize { event } => {
+                self.time.join_event(event)?;
+                self.synchronised();
+            }
+            Call::EventDestroy { event } => self.time.destroy_event(event)?,
+            _ => return Err(DriverError::NotSupported { call: call.name() }),
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn dispatch(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        let families = self.devices[self.current].options.families;
+        let lacks = || Err(DriverError::NotSupported { call: call.name() });
+        match call {
+            Call::Malloc { size } => self.do_malloc(kind, size),
+            Call::Free { address } => self.do_free(kind, address),
+            Call::PoolCreate
+            | Call::PoolDestroy { .. }
+            | Call::PoolSet { .. }
+            | Call::PoolGet { .. }
+            | Call::PoolTrim { .. }
+            | Call::MallocAsync { .. }
+            | Call::FreeAsync { .. } => {
+                if families.pools {
+                    self.pool_call(kind, call)
+                } else {
+                    lacks()
+                }
+            }
+            Call::Reserve { .. }
+            | Call::Unreserve { .. }
+            | Call::Create { .. }
+            | Call::Map { .. }
+            | Call::SetAccess { .. }
+            | Call::Unmap { .. }
+            | Call::Release { .. } => {
+                if families.vmm {
+                    self.vmm_call(kind, call)
+                } else {
+                    lacks()
+                }
+            }
+            Call::MallocManaged { .. } | Call::Prefetch { .. } | Call::Advise { .. } => lacks(),
+            Call::MallocHost { .. } | Call::FreeHost { .. } if !families.host => lacks(),
+            Call::MallocHost { size, .. } => {
+                let address = self.device().host.malloc(size)?;
+                self.pay(kind, size);
+                Ok(Answer::Address(address))
+            }
+            Call::FreeHost { address } => {
+                let size = self.device().host.free(address)?;
+                self.pay(kind, size);
+                Ok(Answer::Done)
+            }
+            Call::MemInfo => {
+                self.pay(kind, 0);
+                let books = &self.device().books;
+                Ok(Answer::Info { free: books.free(), total: books.capacity() })
+            }
+            _ => self.stream_call(kind, call),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the engine may ask of the simulated machine.
+
+use super::cost::CostTable;
+use super::{SimMachine, base, invalid};
+use crate::driver::{Address, DriverError};
+use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
+use crate::units::{DeviceId, Nanos, StreamId};
+
+impl Machine for SimMachine {
+    fn select(&mut self, device: DeviceId) -> Result<(), DriverError> {
+        if usize::from(device.0) >= self.devices.len() {
+            return Err(invalid(
+                "cudaSetDevice",
+                format!("found device {device}, expected one of {} devices", self.devices.len()),
+            ));
+        }
+        self.current = device.0.into();
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.time.now)
+    }
+
+    fn wait_until(&mut self, time: Nanos) {
+        self.time.now = self.time.now.max(time.0);
+    }
+
+    fn spend(&mut self, ns: u64) {
+        self.time.now += ns;
+    }
+
+    fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {
+        self.pay_price(CostTable::launch, 0);
+        let slot = self.slot(stream);
+        self.time.queue(slot, duration, 0);
+        Ok(())
+    }
+
+    fn transfer(
+        &mut self,
+        stream: StreamId,
+        bytes: u64,
+        direction: Direction,
+    ) -> Result<(), DriverError> {
+        self.pay_price(CostTable::launch, 0);
+        let slot = self.slot(stream);
+        let device = &mut self.devices[self.current];
+        let engine = &mut device.engines[direction as usize];
+        *engine = self.time.queue(slot, device.options.links.get(direction).ns(bytes), *engine);
+        Ok(())
+    }
+
+    fn touch(
+        &mut self,
+        address: Address,
+        bytes: u64,
+        _write: bool,
+        by: Toucher,
+    ) -> Result<(), DriverError> {
+        let device = &self.devices[self.current];
+        let place = device.mallocs.physical(address);
+        let place = place.or_else(|| device.pools.physical(address));
+        let place = place.is_some_and(|place| place.run >= bytes);
+        let fine = match by {
+            Toucher::Host => device.host.origin(address).is_some(),
+            Toucher::Device(_) => place || device.vmm.accessible(address, bytes),
+        };
+        if fine {
+            return Ok(());
+        }
+        let from = if by == Toucher::Host { "host" } else { "device" };
+        let what = format!(
+            "found {bytes} bytes at {address:#x}, expected memory that the {from} can access"
+        );
+        Err(invalid("touch", what))
+    }
+
+    fn held(&self) -> Held {
+        self.devices[self.current].books.held()
+    }
+
+    fn origin(&self, address: Address) -> Option<Origin> {
+        let device = &self.devices[self.current];
+        match address {
+            base::RESERVED.. => device.vmm.origin(address),
+            base::POOL.. => device.pools.origin(address),
+            base::MALLOC.. => device.mallocs.origin(address),
+            _ => device.host.origin(address),
+        }
+    }
+
+    fn physical(&self, address: Address) -> Option<Physical> {
+        let device = &self.devices[self.current];
+        match address {
+            base::RESERVED.. => device.vmm.physical(address),
+            base::POOL.. => device.pools.physical(address),
+            _ => device.mallocs.physical(address),
+        }
+    }
+
+    fn stamp(&self, stream: StreamId) -> Option<Stamp> {
+        let slot = self.time.known(&self.devices[self.current].streams, stream);
+        Some(Stamp { stream, epoch: slot.map_or(0, |slot| self.time.epoch(slot)) })
+    }
+
+    fn ordered(&self, earlier: Stamp, stream: StreamId) -> bool {
+        let names = &self.devices[self.current].streams;
+        let later = self.time.known(names, stream);
+        self.time
+            .known(names, earlier.stream)
+            .is_none_or(|slot| self.time.ordered(slot, earlier.epoch, later))
+    }
+
+    fn capture(&mut self, stream: StreamId, on: bool) {
+        let slot = self.slot(stream);
+        self.time.set_capturing(slot, on);
+    }
+
+    fn other_process(&mut self, bytes: u64) {
+        self.device().books.set_other(bytes);
+    }
+
+    fn calls(&self) -> CallCounts {
+        CallCounts(self.calls)
+    }
+}

@@ -1,0 +1,689 @@
+//! The loop: takes steps from a source, asks strategies, moves the machine's time, keeps the figures.
+//!
+//! The host issues ops in order and pays for each call; streams run side by side below, in the machine. A strategy's own work on a
+//! hit costs [`Setup::host_ns`]. Out of memory is an answer: the buffer stays unallocated, its later ops are skipped, the run goes on.
+
+mod buffers;
+mod tally;
+
+use rustc_hash::FxHashMap;
+
+use crate::allocator::{AllocError, Allocator, Notice, Placement, Reply, Request, Usage, Use};
+use crate::driver::{DriverError, DriverExt};
+use crate::machine::{Held, Machine, Toucher};
+use crate::op::{NameId, Op};
+use crate::report::Report;
+use crate::source::{Answered, Source, SourceError, Step};
+use crate::units::{BufferId, DeviceId, EventId, StreamId};
+
+pub use buffers::Prelude;
+use buffers::{Buffer, Buffers, State};
+use tally::Tally;
+
+/// Steps without progress after which a source that reacts to answers is said to be stuck.
+const LIVELOCK_STEPS: u64 = 100_000;
+
+/// What a run is made of.
+pub struct Setup<'a> {
+    /// The device, or devices.
+    pub machine: &'a mut dyn Machine,
+    /// One strategy per device, by device number.
+    pub strategies: &'a mut [Box<dyn Allocator>],
+    /// Host time of an alloc or free that needs no driver call, in ns.
+    pub host_ns: u64,
+    /// Hears every op.
+    pub observer: Option<&'a mut dyn Observer>,
+    /// Keep figures at each mark.
+    pub keep_marks: bool,
+    /// Buffers that are live before the first op (a state that was adopted), for device 0.
+    pub prelude: Prelude,
+}
+
+impl<'a> Setup<'a> {
+    /// The plain run: no observer, no marks, no prelude, hits cost nothing.
+    pub fn new(machine: &'a mut dyn Machine, strategies: &'a mut [Box<dyn Allocator>]) -> Self {
+        Self {
+            machine,
+            strategies,
+            host_ns: 0,
+            observer: None,
+            keep_marks: false,
+            prelude: Prelude::default(),
+        }
+    }
+}
+
+/// What became of an op.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Done.
+    Done,
+    /// A request was served.
+    Placed(Placement),
+    /// A request was not served.
+    Refused(AllocError),
+    /// Nothing happened.
+    Skipped,
+}
+
+/// An op as an observer sees it, after it is done.
+pub struct Seen<'a> {
+    /// Its index, from 0 (device changes are not counted).
+    pub index: u64,
+    /// The op.
+    pub op: &'a Op,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+    /// Bytes requested by live buffers of the current device.
+    pub requested: u64,
+    /// The strategy's count.
+    pub usage: Usage,
+    /// The machine's count.
+    pub held: Held,
+    /// The machine, for origins and the clock.
+    pub machine: &'a dyn Machine,
+    /// The source, for names.
+    pub source: &'a dyn Source,
+}
+
+/// Hears every op.
+pub trait Observer {
+    /// After an op.
+    fn after(&mut self, seen: &Seen<'_>);
+}
+
+/// Why a run ended early. The index is that of the op.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The input is bad.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// An op on a buffer that is not live.
+    #[error(
+        "op {op}: {what} of buffer {name}, which is not live; expected a buffer that was allocated and not freed since"
+    )]
+    NotLive {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// The workload's own number.
+        name: u64,
+    },
+    /// An alloc of a buffer that is live.
+    #[error("op {op}: alloc of buffer {name}, which is live already")]
+    TwiceLive {
+        /// Index.
+        op: u64,
+        /// The workload's own number.
+        name: u64,
+    },
+    /// There is no such device, or no strategy for it.
+    #[error("op {op}: device {device} does not exist; this run has {count}")]
+    NoDevice {
+        /// Index.
+        op: u64,
+        /// Which.
+        device: DeviceId,
+        /// How many there are.
+        count: usize,
+    },
+    /// The strategy refused something other than a request.
+    #[error("op {op} ({what}): {error}")]
+    Strategy {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// Its words.
+        error: AllocError,
+    },
+    /// The device said something other than out of memory.
+    #[error("driver_error at op {op} ({what}): {error}")]
+    Driver {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// Its words.
+        error: DriverError,
+    },
+    /// The source repeats a step that neither moves time nor succeeds.
+    #[error("livelock at op {op}: {steps} steps in a row moved no time and got nothing done")]
+    Livelock {
+        /// Index.
+        op: u64,
+        /// How many.
+        steps: u64,
+    },
+}
+
+/// Runs a source to its end.
+///
+/// # Errors
+/// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
+pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
+    let Setup { machine, strategies, host_ns, mut observer, keep_marks, prelude } = setup;
+    let mut tally = Tally::new(strategies.len(), host_ns, keep_marks);
+    let mut buffers = Buffers::default();
+    tally.adopt(&buffers.adopt(prelude), &*strategies, machine);
+    let mut engine = Engine {
+        machine,
+        strategies,
+        host_ns,
+        tally,
+        buffers,
+        device: DeviceId(0),
+        events: FxHashMap::default(),
+        ordinals: Vec::new(),
+        uses: Vec::new(),
+        index: 0,
+    };
+    engine.ordinals = vec![0; engine.strategies.len()];
+    let (mut answered, mut idle, mut last_time) = (Answered::Done, 0_u64, engine.machine.now());
+    let independent = source.independent();
+    loop {
+        let op = match source.next(engine.machine.now(), answered)? {
+            Step::End => break,
+            Step::WaitUntil(time) => {
+                engine.machine.wait_until(time);
+                None
+            }
+            Step::Op(op) => Some(op),
+        };
+        let mut progress = false;
+        if let Some(op) = op {
+            let outcome = engine.op(&op, source)?;
+            progress = !matches!(outcome, Outcome::Refused(_) | Outcome::Skipped);
+            answered = match &outcome {
+                Outcome::Done | Outcome::Placed(_) => Answered::Done,
+                Outcome::Refused(AllocError::InvalidSize { .. }) => Answered::InvalidSize,
+                Outcome::Refused(_) => Answered::OutOfMemory,
+                Outcome::Skipped => Answered::Skipped,
+            };
+            if !matches!(op, Op::Device { .. }) {
+                if let Some(observer) = observer.as_deref_mut() {
+                    observer.after(&engine.seen(&op, &outcome, source));
+                }
+                engine.index += 1;
+            }
+        }
+        if !independent {
+            let now = engine.machine.now();
+            idle = if progress || now > last_time { 0 } else { idle + 1 };
+            last_time = now;
+            if idle >= LIVELOCK_STEPS {
+                return Err(RunError::Livelock { op: engine.index, steps: idle });
+            }
+        }
+    }
+    engine.finish(source.gaps())
+}
+
+struct Engine<'a> {
+    machine: &'a mut dyn Machine,
+    strategies: &'a mut [Box<dyn Allocator>],
+    host_ns: u64,
+    tally: Tally,
+    buffers: Buffers,
+    device: DeviceId,
+    /// The driver's event for each of the workload's.
+    events: FxHashMap<EventId, EventId>,
+    /// Requests so far, by device.
+    ordinals: Vec<u64>,
+    uses: Vec<Use>,
+    index: u64,
+}
+
+impl Engine<'_> {
+    fn op(&mut self, op: &Op, source: &dyn Source) -> Result<Outcome, RunError> {
+        match *op {
+            Op::Alloc { id, stream, size, .. } => self.alloc(source, id, stream, size),
+            Op::Free { id, stream } => self.free(op, source, id, stream),
+            Op::FreeDeferred { id } => self.free_deferred(op, source, id),
+            Op::FreeCompleted { id } => self.free_completed(op, source, id),
+            Op::Realloc { id, size } => self.realloc(op, source, id, size),
+            Op::RecordStream { id, stream } => match self.block(op, source, id)? {
+                Some(buffer) => {
+                    let block = buffer.block;
+                    self.memory_notice(op, Notice::RecordStream { block, stream })
+                }
+                None => Ok(Outcome::Skipped),
+            },
+            Op::Work { stream, duration } => self.work(op, source, stream, duration),
+            Op::Copy { stream, direction, bytes } => self
+                .machine
+                .transfer(stream, bytes, direction)
+                .map_err(|e| self.driver(op, e))
+                .map(|()| Outcome::Done),
+            Op::Touch { id } => self.touch(op, source, id),
+            Op::Event { event, stream } => {
+                let event = self.event(op, event)?;
+                self.machine
+                    .event_record(event, stream)
+                    .map_err(|e| self.driver(op, e))
+                    .map(|()| Outcome::Done)
+            }
+            Op::Wait { event, stream } => {
+                let event = self.event(op, event)?;
+                self.machine
+                    .wait_event(stream, event)
+                    .map_err(|e| self.driver(op, e))
+                    .map(|()| Outcome::Done)
+            }
+            Op::Sync { stream } => {
+                let done = match stream {
+                    Some(stream) => self.machine.stream_synchronize(stream),
+                    None => self.machine.device_synchronize(),
+                };
+                done.map_err(|e| self.driver(op, e)).map(|()| Outcome::Done)
+            }
+            Op::EmptyCache => self.memory_notice(op, Notice::EmptyCache),
+            Op::Trim { keep } => self.memory_notice(op, Notice::Trim { keep }),
+            Op::PoolBegin { pool, stream } => {
+                self.memory_notice(op, Notice::PoolBegin { pool, stream })
+            }
+            Op::PoolEnd { pool } => self.memory_notice(op, Notice::PoolEnd { pool }),
+            Op::PoolRelease { pool } => self.memory_notice(op, Notice::PoolRelease { pool }),
+            Op::CaptureBegin { stream } => {
+                self.machine.capture(stream, true);
+                self.memory_notice(op, Notice::CaptureBegin { stream })
+            }
+            Op::CaptureEnd { stream } => {
+                self.machine.capture(stream, false);
+                self.memory_notice(op, Notice::CaptureEnd { stream })
+            }
+            Op::Set { key, value } => self.memory_notice(
+                op,
+                Notice::Set { key: source.text(key), value: source.text(value) },
+            ),
+            Op::Request { req } => {
+                self.tally.request(req, self.machine.now());
+                Ok(Outcome::Done)
+            }
+            Op::Response { req } => {
+                self.tally.response(req, self.machine.now());
+                Ok(Outcome::Done)
+            }
+            Op::Mark { name } => self.mark(op, source, name),
+            Op::Device { device } => self.select(device),
+        }
+    }
+
+    fn alloc(
+        &mut self,
+        source: &dyn Source,
+        id: BufferId,
+        stream: StreamId,
+        size: u64,
+    ) -> Result<Outcome, RunError> {
+        let device = self.device;
+        if !self.buffers.is_empty(id) {
+            return Err(RunError::TwiceLive { op: self.index, name: source.name(id) });
+        }
+        let request = Request { size, stream, ordinal: self.ordinals[usize::from(device.0)] };
+        self.ordinals[usize::from(device.0)] += 1;
+        let start = self.machine.now();
+        let answer = self.strategies[usize::from(device.0)].alloc(self.machine, &request);
+        self.spend();
+        self.tally.alloc_took(self.machine.now().0 - start.0);
+        let outcome = match answer {
+            Ok(placement) => {
+                let mut buffer = Buffer::live(device, size, placement);
+                if self.buffers.races_watched() {
+                    let at = (self.index, source.name(id));
+                    buffer.history = self
+                        .buffers
+                        .races
+                        .placed(self.machine, at, stream, placement.address, placement.size)
+                        .into();
+                }
+                self.buffers.put(id, buffer);
+                self.tally.requested(device, size);
+                Outcome::Placed(placement)
+            }
+            Err(AllocError::Driver(error)) => {
+                return Err(RunError::Driver { op: self.index, what: "alloc", error });
+            }
+            Err(error @ (AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })) => {
+                self.buffers.put(id, Buffer::failed(device));
+                self.tally.refused(self.index, &error);
+                Outcome::Refused(error)
+            }
+            Err(error) => return Err(RunError::Strategy { op: self.index, what: "alloc", error }),
+        };
+        self.account();
+        Ok(outcome)
+    }
+
+    /// The live buffer of an op; `None` if its request had failed.
+    fn block(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        id: BufferId,
+    ) -> Result<Option<&mut Buffer>, RunError> {
+        let not_live = RunError::NotLive { op: self.index, what: op.name(), name: source.name(id) };
+        let count = self.strategies.len();
+        match self.buffers.get(id) {
+            Some(buffer) if usize::from(buffer.device.0) >= count => {
+                Err(RunError::NoDevice { op: self.index, device: buffer.device, count })
+            }
+            Some(buffer) if buffer.state == State::Live => Ok(Some(buffer)),
+            Some(buffer) if buffer.state == State::Failed => Ok(None),
+            _ => Err(not_live),
+        }
+    }
+
+    fn free(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        id: BufferId,
+        stream: Option<StreamId>,
+    ) -> Result<Outcome, RunError> {
+        let Some(buffer) = self.block(op, source, id)? else {
+            self.buffers.take(id);
+            return Ok(Outcome::Skipped);
+        };
+        let (block, device) = (buffer.block, buffer.device);
+        if self.buffers.races_watched() {
+            self.note_freed(source, id);
+        }
+        let start = self.machine.now();
+        self.on(device, |strategy, machine| strategy.free(machine, block, stream))
+            .map_err(|e| self.strategy(op, e))?;
+        self.spend();
+        self.tally.free_took(self.machine.now().0 - start.0);
+        let size = self.buffers.take(id).map_or(0, |b| b.requested);
+        self.tally.released(device, size);
+        self.account();
+        Ok(Outcome::Done)
+    }
+
+    fn free_deferred(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        id: BufferId,
+    ) -> Result<Outcome, RunError> {
+        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let (block, device, size) = (buffer.block, buffer.device, buffer.requested);
+        self.note_freed(source, id);
+        let reply = self.on(device, |strategy, machine| {
+            strategy.notice(machine, Notice::FreeDeferred { block })
+        });
+        let reply = reply.map_err(|e| self.strategy(op, e))?;
+        self.spend();
+        let state = if reply == Reply::Unsupported { State::HeldBack } else { State::Deferred };
+        if let Some(buffer) = self.buffers.get(id) {
+            buffer.state = state;
+        }
+        self.tally.released(device, size);
+        self.account();
+        Ok(Outcome::Done)
+    }
+
+    fn free_completed(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        id: BufferId,
+    ) -> Result<Outcome, RunError> {
+        let Some(buffer) = self.buffers.take(id) else {
+            return Err(RunError::NotLive {
+                op: self.index,
+                what: op.name(),
+                name: source.name(id),
+            });
+        };
+        let (block, device) = (buffer.block, buffer.device);
+        let done = match buffer.state {
+            State::Failed => return Ok(Outcome::Skipped),
+            State::Live => {
+                return Err(RunError::NotLive {
+                    op: self.index,
+                    what: op.name(),
+                    name: source.name(id),
+                });
+            }
+            State::HeldBack => {
+                self.on(device, |strategy, machine| strategy.free(machine, block, None))
+            }
+            State::Deferred => self
+                .on(device, |strategy, machine| {
+                    strategy.notice(machine, Notice::Completed { block })
+                })
+                .map(|_reply| ()),
+        };
+        done.map_err(|e| self.strategy(op, e))?;
+        self.account();
+        Ok(Outcome::Done)
+    }
+
+    fn realloc(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        id: BufferId,
+        size: u64,
+    ) -> Result<Outcome, RunError> {
+        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let (block, device, old) = (buffer.block, buffer.device, buffer.requested);
+        let answer = self.on(device, |strategy, machine| {
+            strategy.notice(machine, Notice::Resize { block, size })
+        });
+        let outcome = match answer {
+            Ok(Reply::Placed(placement)) => {
+                self.buffers.put(id, Buffer::live(device, size, placement));
+                self.tally.released(device, old);
+                self.tally.requested(device, size);
+                Outcome::Placed(placement)
+            }
+            Ok(_) => {
+                self.tally.unsupported(op.name());
+                Outcome::Skipped
+            }
+            Err(error @ AllocError::OutOfMemory(_)) => {
+                self.tally.refused(self.index, &error);
+                Outcome::Refused(error)
+            }
+            Err(error) => return Err(self.strategy(op, error)),
+        };
+        self.spend();
+        self.account();
+        Ok(outcome)
+    }
+
+    fn work(
+        &mut self,
+        op: &Op,
+        source: &dyn Source,
+        stream: StreamId,
+        duration: u64,
+    ) -> Result<Outcome, RunError> {
+        let listed = source.uses();
+        if listed.is_empty() {
+            return self
+                .machine
+                .launch(stream, duration)
+                .map_err(|e| self.driver(op, e))
+                .map(|()| Outcome::Done);
+        }
+        let device = usize::from(self.device.0);
+        self.buffers.watch_races();
+        let mut uses = std::mem::take(&mut self.uses);
+        uses.clear();
+        for used in listed {
+            if let Some(buffer) = self.block(op, source, used.id)? {
+                let (block, address, size) = (buffer.block, buffer.address, buffer.size);
+                uses.push(Use { block, address, size, write: used.write });
+            }
+        }
+        self.strategies[device]
+            .before_work(self.machine, stream, &mut uses)
+            .map_err(|e| self.strategy(op, e))?;
+        self.machine.launch(stream, duration).map_err(|e| self.driver(op, e))?;
+        self.strategies[device]
+            .after_work(self.machine, stream, &uses)
+            .map_err(|e| self.strategy(op, e))?;
+        let mut moved = uses.iter();
+        for used in listed {
+            let at = (self.index, source.name(used.id));
+            if let Some(buffer) = self.buffers.get(used.id)
+                && buffer.state == State::Live
+            {
+                buffer.address = moved.next().map_or(buffer.address, |u| u.address);
+                let mut history = buffer.history.take().unwrap_or_default();
+                self.buffers.races.used(self.machine, &mut history, at, stream);
+                if let Some(buffer) = self.buffers.get(used.id) {
+                    buffer.history = Some(history);
+                }
+            }
+        }
+        self.uses = uses;
+        self.account();
+        Ok(Outcome::Done)
+    }
+
+    fn touch(&mut self, op: &Op, source: &dyn Source, id: BufferId) -> Result<Outcome, RunError> {
+        let range = source.touch();
+        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let (address, size) = (buffer.address, buffer.requested);
+        let offset = range.offset.min(size);
+        let bytes = if range.bytes == 0 { size - offset } else { range.bytes.min(size - offset) };
+        let by = if range.by_host { Toucher::Host } else { Toucher::Device(StreamId(0)) };
+        self.machine
+            .touch(address + offset, bytes, range.write, by)
+            .map_err(|e| self.driver(op, e))?;
+        Ok(Outcome::Done)
+    }
+
+    /// A notice on the current device that costs time and may change what is held.
+    fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
+        let start = self.machine.now();
+        let device = self.device;
+        let reply = self.on(device, |strategy, machine| strategy.notice(machine, notice));
+        let reply = reply.map_err(|e| self.strategy(op, e))?;
+        self.tally.stalled(self.machine.now().0 - start.0);
+        self.account();
+        if reply == Reply::Unsupported {
+            self.tally.unsupported(op.name());
+            return Ok(Outcome::Skipped);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn mark(&mut self, op: &Op, source: &dyn Source, name: NameId) -> Result<Outcome, RunError> {
+        let text = source.text(name);
+        let device = self.device;
+        let told = self
+            .on(device, |strategy, machine| strategy.notice(machine, Notice::Mark { name: text }));
+        told.map_err(|e| self.strategy(op, e))?;
+        self.account();
+        self.tally.mark(text, self.index, self.machine.now(), device);
+        Ok(Outcome::Done)
+    }
+
+    fn select(&mut self, device: DeviceId) -> Result<Outcome, RunError> {
+        let count = self.strategies.len();
+        if usize::from(device.0) >= count || self.machine.select(device).is_err() {
+            return Err(RunError::NoDevice { op: self.index, device, count });
+        }
+        self.device = device;
+        Ok(Outcome::Done)
+    }
+
+    fn event(&mut self, op: &Op, event: EventId) -> Result<EventId, RunError> {
+        if let Some(known) = self.events.get(&event) {
+            return Ok(*known);
+        }
+        let made = self.machine.event_create().map_err(|e| self.driver(op, e))?;
+        self.events.insert(event, made);
+        Ok(made)
+    }
+
+    /// Does something with a device's strategy while that device is current.
+    fn on<T>(
+        &mut self,
+        device: DeviceId,
+        act: impl FnOnce(&mut dyn Allocator, &mut dyn Machine) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        let other = device != self.device;
+        if other {
+            self.machine.select(device)?;
+        }
+        let done = act(&mut *self.strategies[usize::from(device.0)], self.machine);
+        if other {
+            self.tally.account(
+                device,
+                self.strategies[usize::from(device.0)].usage(),
+                self.machine.held(),
+            );
+            self.machine.select(self.device)?;
+        }
+        done
+    }
+
+    fn note_freed(&mut self, source: &dyn Source, id: BufferId) {
+        let name = source.name(id);
+        if let Some(buffer) = self.buffers.get(id)
+            && let Some(history) = buffer.history.take()
+        {
+            let (address, size) = (buffer.address, buffer.size);
+            self.buffers.races.freed(self.machine, history, name, address, size);
+        }
+    }
+
+    #[inline]
+    fn spend(&mut self) {
+        if self.host_ns > 0 {
+            self.machine.spend(self.host_ns);
+        }
+    }
+
+    #[inline]
+    fn account(&mut self) {
+        let strategy = &self.strategies[usize::from(self.device.0)];
+        self.tally.account(self.device, strategy.usage(), self.machine.held());
+    }
+
+    fn seen<'a>(&'a self, op: &'a Op, outcome: &'a Outcome, source: &'a dyn Source) -> Seen<'a> {
+        Seen {
+            index: self.index,
+            op,
+            outcome,
+            requested: self.tally.devices[usize::from(self.device.0)].requested.current,
+            usage: self.strategies[usize::from(self.device.0)].usage(),
+            held: self.machine.held(),
+            machine: self.machine,
+            source,
+        }
+    }
+
+    fn strategy(&self, op: &Op, error: AllocError) -> RunError {
+        match error {
+            AllocError::Driver(error) => self.driver(op, error),
+            error => RunError::Strategy { op: self.index, what: op.name(), error },
+        }
+    }
+
+    fn driver(&self, op: &Op, error: DriverError) -> RunError {
+        RunError::Driver { op: self.index, what: op.name(), error }
+    }
+
+    fn finish(mut self, gaps: u64) -> Result<Report, RunError> {
+        for (i, strategy) in self.strategies.iter_mut().enumerate() {
+            let end = |error| RunError::Driver { op: self.index, what: "end", error };
+            self.machine.select(DeviceId(i as u16)).map_err(end)?;
+            if let Ok(Reply::Counters(counters)) = strategy.notice(self.machine, Notice::Counters) {
+                self.tally.counters(&counters);
+            }
+            if let Ok(Reply::Layout(layout)) = strategy.notice(self.machine, Notice::Walk) {
+                self.tally.layout(&layout);
+            }
+        }
+        let races = std::mem::take(&mut self.buffers.races);
+        Ok(self.tally.finish(self.index, gaps, self.machine, races))
+    }
+}

@@ -1,0 +1,197 @@
+//! Keeps the figures while a run goes.
+
+use rustc_hash::FxHashMap;
+
+use crate::allocator::{AllocError, Allocator, BlockState, Layout, Usage};
+use crate::machine::{Held, Machine};
+use crate::race::RaceFinder;
+use crate::report::{Figures, MarkFigures, Report, Spread};
+use crate::units::{DeviceId, Nanos};
+
+/// Figures so far.
+pub(super) struct Tally {
+    pub(super) devices: Vec<Figures>,
+    host_ns: u64,
+    allocs: u64,
+    ooms: u64,
+    invalid_sizes: u64,
+    first_oom: Option<(u64, String)>,
+    alloc_ns: Spread,
+    stall_ns: Spread,
+    stall_total: u64,
+    request_ns: Spread,
+    requests: FxHashMap<u64, Nanos>,
+    counters: Vec<(&'static str, u64)>,
+    unsupported: Vec<(&'static str, u64)>,
+    free_bytes: u64,
+    largest_free: u64,
+    keep_marks: bool,
+    marks: Vec<MarkFigures>,
+}
+
+impl Tally {
+    pub(super) fn new(devices: usize, host_ns: u64, keep_marks: bool) -> Self {
+        Self {
+            devices: vec![Figures::default(); devices],
+            host_ns,
+            allocs: 0,
+            ooms: 0,
+            invalid_sizes: 0,
+            first_oom: None,
+            alloc_ns: Spread::new(host_ns),
+            stall_ns: Spread::new(0),
+            stall_total: 0,
+            request_ns: Spread::new(0),
+            requests: FxHashMap::default(),
+            counters: Vec::new(),
+            unsupported: Vec::new(),
+            free_bytes: 0,
+            largest_free: 0,
+            keep_marks,
+            marks: Vec::new(),
+        }
+    }
+
+    /// Buffers that are live at the start, on device 0.
+    pub(super) fn adopt(
+        &mut self,
+        requested: &[u64],
+        strategies: &[Box<dyn Allocator>],
+        machine: &dyn Machine,
+    ) {
+        requested.iter().for_each(|size| self.requested(DeviceId(0), *size));
+        if let Some(strategy) = strategies.first() {
+            self.account(DeviceId(0), strategy.usage(), machine.held());
+        }
+    }
+
+    #[inline]
+    pub(super) fn requested(&mut self, device: DeviceId, size: u64) {
+        let level = &mut self.devices[usize::from(device.0)].requested;
+        level.set(level.current.saturating_add(size));
+    }
+
+    #[inline]
+    pub(super) fn released(&mut self, device: DeviceId, size: u64) {
+        let level = &mut self.devices[usize::from(device.0)].requested;
+        level.current = level.current.saturating_sub(size);
+    }
+
+    #[inline]
+    pub(super) fn account(&mut self, device: DeviceId, usage: Usage, held: Held) {
+        let figures = &mut self.devices[usize::from(device.0)];
+        figures.allocated.set(usage.allocated);
+        figures.active.set(usage.active);
+        if held.peak_reserved > figures.reserved.peak {
+            figures.requested_at_peak_reserved = figures.requested.current;
+            figures.allocated_at_peak_reserved = usage.allocated;
+            figures.active_at_peak_reserved = usage.active;
+        }
+        figures.reserved.current = held.reserved;
+        figures.reserved.peak = held.peak_reserved;
+        figures.device_used.current = held.device_used;
+        figures.device_used.peak = held.peak_device_used;
+    }
+
+    #[inline]
+    pub(super) fn alloc_took(&mut self, ns: u64) {
+        self.allocs += 1;
+        self.alloc_ns.record(ns);
+        self.stalled(ns - self.host_ns.min(ns));
+    }
+
+    #[inline]
+    pub(super) fn free_took(&mut self, ns: u64) {
+        self.stalled(ns - self.host_ns.min(ns));
+    }
+
+    #[inline]
+    pub(super) fn stalled(&mut self, ns: u64) {
+        self.stall_ns.record(ns);
+        self.stall_total += ns;
+    }
+
+    pub(super) fn refused(&mut self, op: u64, error: &AllocError) {
+        if matches!(error, AllocError::InvalidSize { .. }) {
+            self.invalid_sizes += 1;
+        } else {
+            self.ooms += 1;
+        }
+        self.first_oom.get_or_insert_with(|| (op, error.to_string()));
+    }
+
+    pub(super) fn unsupported(&mut self, op: &'static str) {
+        add(&mut self.unsupported, op, 1);
+    }
+
+    pub(super) fn request(&mut self, req: u64, now: Nanos) {
+        self.requests.insert(req, now);
+    }
+
+    pub(super) fn response(&mut self, req: u64, now: Nanos) {
+        if let Some(start) = self.requests.remove(&req) {
+            self.request_ns.record(now.0 - start.0);
+        }
+    }
+
+    pub(super) fn mark(&mut self, name: &str, op: u64, time: Nanos, device: DeviceId) {
+        if self.keep_marks {
+            let figures = self.devices[usize::from(device.0)];
+            self.marks.push(MarkFigures { name: name.to_owned(), op, time, figures });
+        }
+    }
+
+    pub(super) fn counters(&mut self, counters: &[(&'static str, u64)]) {
+        counters.iter().for_each(|(name, value)| add(&mut self.counters, name, *value));
+    }
+
+    pub(super) fn layout(&mut self, layout: &Layout) {
+        for block in
+            layout.segments.iter().flat_map(|s| &s.blocks).filter(|b| b.state == BlockState::Free)
+        {
+            self.free_bytes += block.size;
+            self.largest_free = self.largest_free.max(block.size);
+        }
+    }
+
+    pub(super) fn finish(
+        self,
+        ops: u64,
+        gaps: u64,
+        machine: &dyn Machine,
+        races: RaceFinder,
+    ) -> Report {
+        let (first_oom_op, first_oom) = self.first_oom.unzip();
+        let external_frag =
+            (self.free_bytes > 0).then(|| 1.0 - self.largest_free as f64 / self.free_bytes as f64);
+        Report {
+            ops,
+            allocs: self.allocs,
+            ooms: self.ooms,
+            invalid_sizes: self.invalid_sizes,
+            first_oom_op,
+            first_oom,
+            devices: self.devices,
+            external_frag,
+            alloc_ns: self.alloc_ns.summary(),
+            stall_ns: self.stall_ns.summary(),
+            stall_total: Nanos(self.stall_total),
+            request_ns: self.request_ns.summary(),
+            time: machine.now(),
+            driver_calls: machine.calls(),
+            counters: self.counters,
+            marks: self.marks,
+            races: races.found,
+            race_count: races.count,
+            trace_gaps: gaps,
+            unsupported: self.unsupported,
+        }
+    }
+}
+
+fn add(list: &mut Vec<(&'static str, u64)>, name: &'static str, value: u64) {
+    match list.iter_mut().find(|(n, _)| *n == name) {
+        Some((_, total)) => *total += value,
+        None => list.push((name, value)),
+    }
+}

@@ -1,0 +1,285 @@
+//! The figures of a run: one definition each, used by code, tables and book.
+//!
+//! | name | unit | definition |
+//! |---|---|---|
+//! | `requested` | B | sum of live request sizes, counted by the engine |
+//! | `allocated` | B | sum of live block sizes as the strategy rounds and (not) splits them |
+//! | `active` | B | allocated, and freed blocks that still wait for a stream |
+//! | `reserved` | B | held from the device, asked of the machine |
+//! | `device_used` | B | reserved with context and granule rounding |
+//! | `live_floor` | B | highest `requested`: no strategy that keeps buffers on one device can reserve less |
+//! | `overhead` | ratio | peak reserved / live floor |
+//! | `utilisation`, `fragmentation` | ratio | peak active / peak reserved, and 1 minus that |
+//! | `internal_frag` | ratio | (allocated − requested) / allocated, at peak reserved |
+//! | `external_frag` | ratio | 1 − largest free piece / total free inside reserved, at the end |
+//! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call, time of served requests |
+
+use hdrhistogram::Histogram;
+
+use crate::machine::CallCounts;
+use crate::units::Nanos;
+
+/// A count of bytes now and at its highest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Now.
+    pub current: u64,
+    /// Highest so far.
+    pub peak: u64,
+}
+
+impl Level {
+    /// A new value.
+    #[inline]
+    pub fn set(&mut self, value: u64) {
+        self.current = value;
+        self.peak = self.peak.max(value);
+    }
+}
+
+/// Bytes of one device (or the sum over devices).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Live request sizes.
+    pub requested: Level,
+    /// Live block sizes.
+    pub allocated: Level,
+    /// Live and waiting block sizes.
+    pub active: Level,
+    /// Held from the device.
+    pub reserved: Level,
+    /// Held, with context and granule rounding.
+    pub device_used: Level,
+    /// `requested` when `reserved` was first at its peak.
+    pub requested_at_peak_reserved: u64,
+    /// `allocated` at that moment.
+    pub allocated_at_peak_reserved: u64,
+    /// `active` at that moment.
+    pub active_at_peak_reserved: u64,
+}
+
+impl Figures {
+    /// Highest requested bytes: the floor for one device.
+    pub const fn live_floor(&self) -> u64 {
+        self.requested.peak
+    }
+
+    /// Peak reserved over the live floor; `None` when nothing was live.
+    pub fn overhead(&self) -> Option<f64> {
+        ratio(self.reserved.peak, self.requested.peak)
+    }
+
+    /// Peak active over peak reserved.
+    pub fn utilisation(&self) -> Option<f64> {
+        ratio(self.active.peak, self.reserved.peak)
+    }
+
+    /// 1 minus `utilisation`.
+    pub fn fragmentation(&self) -> Option<f64> {
+        self.utilisation().map(|u| 1.0 - u)
+    }
+
+    /// Share of allocated bytes that nobody asked for, at peak reserved.
+    pub fn internal_frag(&self) -> Option<f64> {
+        let allocated = self.allocated_at_peak_reserved;
+        ratio(allocated.saturating_sub(self.requested_at_peak_reserved), allocated)
+    }
+
+    /// Adds another device's figures (peaks are summed: an upper bound where they were at different times).
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.requested, other.requested),
+            (&mut self.allocated, other.allocated),
+            (&mut self.active, other.active),
+            (&mut self.reserved, other.reserved),
+            (&mut self.device_used, other.device_used),
+        ] {
+            mine.current += theirs.current;
+            mine.peak += theirs.peak;
+        }
+        self.requested_at_peak_reserved += other.requested_at_peak_reserved;
+        self.allocated_at_peak_reserved += other.allocated_at_peak_reserved;
+        self.active_at_peak_reserved += other.active_at_peak_reserved;
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// A distribution of nanoseconds, to three digits (an HDR histogram). The commonest value is counted beside it, since most calls cost the same.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    histogram: Histogram<u64>,
+    common: u64,
+    common_count: u64,
+}
+
+impl Spread {
+    /// An empty one that expects mostly `common` ns.
+    pub fn new(common: u64) -> Self {
+        let histogram =
+            Histogram::new_with_bounds(1, 1 << 50, 3).expect("constant bounds are valid");
+        Self { histogram, common, common_count: 0 }
+    }
+
+    /// One more value.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        if ns == self.common {
+            self.common_count += 1;
+        } else {
+            self.histogram.saturating_record(ns);
+        }
+    }
+
+    /// All values in one histogram.
+    fn whole(&self) -> Histogram<u64> {
+        let mut whole = self.histogram.clone();
+        whole.saturating_record_n(self.common, self.common_count);
+        whole
+    }
+
+    /// p50, p90, p99, p99.9, max and count.
+    pub fn summary(&self) -> Summary {
+        let whole = self.whole();
+        if whole.is_empty() {
+            return Summary::default();
+        }
+        let at = |q| whole.value_at_quantile(q);
+        Summary {
+            count: whole.len(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: whole.max(),
+        }
+    }
+}
+
+/// Quantiles of a [`Spread`], in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[allow(missing_docs)]
+pub struct Summary {
+    pub count: u64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    #[serde(rename = "p99.9")]
+    pub p999: u64,
+    pub max: u64,
+}
+
+/// Figures at a mark of the workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkFigures {
+    /// The mark's name.
+    pub name: String,
+    /// Index of the op.
+    pub op: u64,
+    /// Host time.
+    pub time: Nanos,
+    /// Figures of the current device then.
+    pub figures: Figures,
+}
+
+/// A race: memory was used again before its earlier use was ordered before the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Race {
+    /// Op at which it was found.
+    pub op: u64,
+    /// The buffer that got the memory (the workload's own number).
+    pub buffer: u64,
+    /// The buffer that had it.
+    pub earlier: u64,
+    /// The stream of the earlier use.
+    pub earlier_stream: u32,
+    /// The stream of the later use.
+    pub stream: u32,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Ops done.
+    pub ops: u64,
+    /// Requests among them.
+    pub allocs: u64,
+    /// Requests that did not fit.
+    pub ooms: u64,
+    /// Requests whose size was refused.
+    pub invalid_sizes: u64,
+    /// Index of the first op that did not fit.
+    pub first_oom_op: Option<u64>,
+    /// The strategy's words about it.
+    pub first_oom: Option<String>,
+    /// Per device.
+    pub devices: Vec<Figures>,
+    /// 1 − largest free piece / total free, at the end; `None` where the strategy cannot say or nothing is free.
+    pub external_frag: Option<f64>,
+    /// Host time per allocation.
+    pub alloc_ns: Summary,
+    /// Host time lost to memory, per memory op: beyond the strategy's own cost.
+    pub stall_ns: Summary,
+    /// Sum of that.
+    pub stall_total: Nanos,
+    /// Served requests.
+    pub request_ns: Summary,
+    /// Host time at the end.
+    pub time: Nanos,
+    /// Driver calls.
+    pub driver_calls: CallCounts,
+    /// The strategies' own counters, summed over devices.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Kept if asked for.
+    pub marks: Vec<MarkFigures>,
+    /// Races found (the first 1,000 are kept).
+    pub races: Vec<Race>,
+    /// How many races there were.
+    pub race_count: u64,
+    /// Frees of buffers that the input never allocated.
+    pub trace_gaps: u64,
+    /// Notices that the strategy does not know, by op name.
+    pub unsupported: Vec<(&'static str, u64)>,
+}
+
+impl Report {
+    /// Figures summed over devices.
+    pub fn figures(&self) -> Figures {
+        let mut sum = Figures::default();
+        for device in &self.devices {
+            sum.add(device);
+        }
+        sum
+    }
+
+    /// A strategy's own counter.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_counts_the_common_value_with_the_rest() {
+        let mut spread = Spread::new(10);
+        (0..99).for_each(|_| spread.record(10));
+        spread.record(5000);
+        let summary = spread.summary();
+        assert_eq!((summary.count, summary.p50, summary.p99), (100, 10, 10));
+        assert!(summary.max >= 5000);
+    }
+
+    #[test]
+    fn ratios_of_nothing_are_none() {
+        let figures = Figures::default();
+        assert_eq!(
+            (figures.overhead(), figures.utilisation(), figures.internal_frag()),
+            (None, None, None)
+        );
+    }
+}

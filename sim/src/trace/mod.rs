@@ -1,0 +1,35 @@
+//! The text form of a trace, version 1: JSON Lines, UTF-8, one op an object.
+//!
+//! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":…,"truncated":true}`. Sizes are bytes, times nanoseconds of the host
+//! clock, ids any u64. Unknown fields are ignored, unknown ops are errors.
+//!
+//! | op | fields | meaning |
+//! |---|---|---|
+//! | `alloc` | `id`, `size`, `stream` (0), `site` | ask for memory; an id is live at most once at a time |
+//! | `free` | `id`, `stream`, `deferred` (false) | the host drops the buffer; deferred: unseen work uses it until `free_completed` |
+//! | `free_completed` | `id` | a deferred free ended here |
+//! | `realloc` | `id`, `size` | grow or shrink |
+//! | `record_stream` | `id`, `stream` | the buffer is also used on that stream |
+//! | `work` | `stream`, `dur`, `reads`, `writes` | queue device work; `use` with `id` is `work` that reads `id` |
+//! | `copy` | `stream`, `bytes`, `dir` (`h2d`, `d2h`, `d2d`, `p2p`, `disk`) | queue a transfer |
+//! | `touch` | `id`, `offset` (0), `bytes` (0: the rest), `write`, `by` (`device`, `host`) | access by page |
+//! | `event`, `wait` | `event`, `stream` | record an event; make a stream wait for it |
+//! | `sync` | `stream` or none | the host waits |
+//! | `empty_cache`, `trim` | `keep` (trim) | give cached memory back |
+//! | `pool_begin`, `pool_end`, `pool_release` | `pool`, `stream` (begin) | private pools |
+//! | `capture_begin`, `capture_end` | `stream` | graph capture |
+//! | `set` | `key`, `value` | a setting changes |
+//! | `request`, `response` | `req` | latency of a served request |
+//! | `mark` | `name` | step or phase boundary |
+//!
+//! All take `device` (0) and `t`: the op is issued not before this host time; absent, right after the op before it.
+//!
+//! Not recorded: addresses (they are an allocator's answer, not a workload's question). A free of an unknown id before the first
+//! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.
+
+mod raw;
+mod read;
+mod write;
+
+pub use read::JsonlSource;
+pub use write::JsonlWriter;

@@ -1,0 +1,156 @@
+//! Writes a source's steps as JSON Lines.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use super::raw::{DIRECTIONS, RawOp};
+use crate::op::Op;
+use crate::source::{Source, Step};
+use crate::units::DeviceId;
+
+/// Writes one line an op. Ids are the source's own numbers.
+pub struct JsonlWriter<W> {
+    out: W,
+    device: DeviceId,
+    time: Option<u64>,
+}
+
+impl<W: Write> JsonlWriter<W> {
+    /// Writes the header line.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn new(mut out: W, name: &str) -> io::Result<Self> {
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({"vramlab_trace": 1, "name": name, "unit": "bytes, ns"})
+        )?;
+        Ok(Self { out, device: DeviceId(0), time: None })
+    }
+
+    /// Writes a step that `source` has just yielded.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn step(&mut self, step: &Step, source: &dyn Source) -> io::Result<()> {
+        match step {
+            Step::End => self.out.flush(),
+            Step::WaitUntil(time) => {
+                self.time = Some(time.0);
+                Ok(())
+            }
+            Step::Op(Op::Device { device }) => {
+                self.device = *device;
+                Ok(())
+            }
+            Step::Op(op) => {
+                let mut raw = to_raw(op, source);
+                raw.device = self.device.0;
+                raw.t = self.time.take();
+                serde_json::to_writer(&mut self.out, &raw)?;
+                self.out.write_all(b"\n")
+            }
+        }
+    }
+}
+
+fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
+    let mut raw = RawOp { op: Some(Cow::Borrowed(op.name())), ..RawOp::default() };
+    match *op {
+        Op::Alloc { id, stream, site, size } => {
+            (raw.id, raw.size) = (Some(source.name(id)), Some(size));
+            raw.stream = Some(stream.0).filter(|s| *s != 0);
+            raw.site = Some(source.text(site)).filter(|s| !s.is_empty()).map(Cow::Borrowed);
+        }
+        Op::Free { id, stream } => {
+            (raw.id, raw.stream) = (Some(source.name(id)), stream.map(|s| s.0))
+        }
+        Op::FreeDeferred { id } => (raw.id, raw.deferred) = (Some(source.name(id)), true),
+        Op::FreeCompleted { id } => raw.id = Some(source.name(id)),
+        Op::Realloc { id, size } => (raw.id, raw.size) = (Some(source.name(id)), Some(size)),
+        Op::RecordStream { id, stream } => {
+            (raw.id, raw.stream) = (Some(source.name(id)), Some(stream.0))
+        }
+        Op::Work { stream, duration } => {
+            (raw.stream, raw.dur) = (Some(stream.0), Some(duration));
+            raw.reads =
+                source.uses().iter().filter(|u| !u.write).map(|u| source.name(u.id)).collect();
+            raw.writes =
+                source.uses().iter().filter(|u| u.write).map(|u| source.name(u.id)).collect();
+        }
+        Op::Copy { stream, direction, bytes } => {
+            (raw.stream, raw.bytes) = (Some(stream.0), Some(bytes));
+            raw.dir = DIRECTIONS
+                .iter()
+                .find(|(_, d)| *d == direction)
+                .map(|(name, _)| Cow::Borrowed(*name));
+        }
+        Op::Touch { id } => {
+            let range = source.touch();
+            raw.id = Some(source.name(id));
+            (raw.offset, raw.bytes, raw.write) = (range.offset, Some(range.bytes), range.write);
+            raw.by = Some(Cow::Borrowed(if range.by_host { "host" } else { "device" }));
+        }
+        Op::Event { event, stream } | Op::Wait { event, stream } => {
+            (raw.event, raw.stream) = (Some(event.0), Some(stream.0))
+        }
+        Op::Sync { stream } => raw.stream = stream.map(|s| s.0),
+        Op::EmptyCache | Op::Device { .. } => {}
+        Op::Trim { keep } => raw.keep = Some(keep),
+        Op::PoolBegin { pool, stream } => (raw.pool, raw.stream) = (Some(pool.0), Some(stream.0)),
+        Op::PoolEnd { pool } | Op::PoolRelease { pool } => raw.pool = Some(pool.0),
+        Op::CaptureBegin { stream } | Op::CaptureEnd { stream } => raw.stream = Some(stream.0),
+        Op::Set { key, value } => {
+            raw.key = Some(Cow::Borrowed(source.text(key)));
+            raw.value = Some(Cow::Borrowed(source.text(value)));
+        }
+        Op::Request { req } | Op::Response { req } => raw.req = Some(req),
+        Op::Mark { name } => raw.name = Some(Cow::Borrowed(source.text(name))),
+    }
+    raw
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Answered;
+    use crate::trace::JsonlSource;
+    use crate::units::Nanos;
+
+    /// Each op is written as it is read.
+    #[test]
+    fn text_round_trips() {
+        let lines = [
+            r#"{"op":"alloc","id":9,"size":512,"stream":1,"t":5,"site":"a.py:3"}"#,
+            r#"{"op":"work","stream":1,"dur":10,"reads":[9]}"#,
+            r#"{"op":"copy","stream":1,"bytes":4,"dir":"h2d"}"#,
+            r#"{"op":"touch","id":9,"bytes":0,"by":"host"}"#,
+            r#"{"op":"record_stream","id":9,"stream":2}"#,
+            r#"{"op":"event","stream":1,"event":3}"#,
+            r#"{"op":"wait","stream":2,"event":3}"#,
+            r#"{"op":"sync"}"#,
+            r#"{"op":"trim","keep":7}"#,
+            r#"{"op":"pool_begin","stream":1,"pool":4}"#,
+            r#"{"op":"set","key":"conf","value":"a:b"}"#,
+            r#"{"op":"request","req":1}"#,
+            r#"{"op":"mark","name":"step"}"#,
+            r#"{"op":"free","id":9,"deferred":true}"#,
+            r#"{"op":"free_completed","id":9}"#,
+            r#"{"op":"empty_cache","device":1}"#,
+        ];
+        let text = lines.join("\n");
+        let mut source = JsonlSource::new(text.as_bytes(), "t");
+        let mut out = Vec::new();
+        let mut writer = JsonlWriter::new(&mut out, "t").expect("writes");
+        loop {
+            let step = source.next(Nanos(0), Answered::Done).expect("reads");
+            writer.step(&step, &source).expect("writes");
+            if step == Step::End {
+                break;
+            }
+        }
+        let written = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(written.lines().skip(1).collect::<Vec<_>>(), lines);
+    }
+}

@@ -1,0 +1,153 @@
+//! Files as streams of bytes, decompressed on the way: gzip and Zstandard are told by their first bytes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Read from the file at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A file that cannot be opened, read or understood.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    #[source]
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl FileError {
+    /// Names the file in an error of any kind.
+    pub fn new(
+        path: &Path,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> FileError {
+        FileError { path: path.to_owned(), source: source.into() }
+    }
+}
+
+/// An opened source of bytes, decompressed.
+pub struct Bytes {
+    reader: Box<dyn BufRead>,
+    /// Length of what will be read, in bytes; unknown when it is compressed.
+    total: Option<u64>,
+}
+
+impl Bytes {
+    /// Length of what will be read, in bytes, where it is known beforehand.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The next bytes, without stepping over them; empty at the end. At least one byte otherwise.
+    ///
+    /// # Errors
+    /// Whatever the file or the decompression answers.
+    pub fn peek(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+}
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl BufRead for Bytes {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+    }
+}
+
+/// Opens a file for reading, decompressing what its first bytes show to be gzip or Zstandard.
+///
+/// # Errors
+/// The file cannot be opened, or its compression header is damaged; the error names the file.
+pub fn open(path: &Path) -> Result<Bytes, FileError> {
+    let named = |error: io::Error| FileError::new(path, error);
+    let file = File::open(path).map_err(named)?;
+    let metadata = file.metadata().map_err(named)?;
+    if metadata.is_dir() {
+        return Err(FileError::new(path, "found a folder, expected a file"));
+    }
+    let total = metadata.is_file().then_some(metadata.len());
+    decompressed(file, total).map_err(named)
+}
+
+/// As [`open`] for bytes from anywhere; `total` is their length before decompression, if known.
+///
+/// # Errors
+/// The first bytes cannot be read, or a compression header is damaged.
+pub fn decompressed(reader: impl Read + 'static, total: Option<u64>) -> io::Result<Bytes> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+    let start = reader.fill_buf()?;
+    if start.starts_with(&GZIP_MAGIC) {
+        let decoder = flate2::bufread::MultiGzDecoder::new(reader);
+        let reader = BufReader::with_capacity(BUFFER_BYTES, decoder);
+        return Ok(Bytes { reader: Box::new(reader), total: None });
+    }
+    if start.starts_with(&ZSTD_MAGIC) {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(reader);
+        let decoder = decoder.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let reader = BufReader::with_capacity(BUFFER_BYTES, decoder);
+        return Ok(Bytes { reader: Box::new(reader), total: None });
+    }
+    Ok(Bytes { reader: Box::new(reader), total })
+}
+
+/// A whole file, decompressed, of at most `max` bytes.
+///
+/// # Errors
+/// As [`open`], and when there is more than `max`; the error names the file.
+pub fn read_bytes(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
+    let reader = open(path)?;
+    let mut bytes = Vec::new();
+    reader.take(max + 1).read_to_end(&mut bytes).map_err(|error| FileError::new(path, error))?;
+    if bytes.len() as u64 > max {
+        let text = format!("found more than {max} bytes (decompressed), expected at most that");
+        return Err(FileError::new(path, text));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn all(bytes: Vec<u8>) -> Vec<u8> {
+        let total = Some(bytes.len() as u64);
+        let mut out = Vec::new();
+        let mut reader = decompressed(io::Cursor::new(bytes), total).expect("header");
+        reader.read_to_end(&mut out).expect("content");
+        out
+    }
+
+    #[test]
+    fn bytes_are_told_by_their_start() {
+        let text = b"some text, some text, some text".repeat(1000);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&text).expect("write");
+        assert_eq!(all(gzip.finish().expect("finish")), text);
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        assert_eq!(all(ruzstd::encoding::compress_to_vec(&text[..], level)), text);
+        assert_eq!(all(text.clone()), text);
+        assert_eq!(all(Vec::new()), b"");
+    }
+
+    #[test]
+    fn open_names_the_missing_file() {
+        let error = open(Path::new("no/such/file")).err().expect("missing");
+        assert!(error.to_string().starts_with("no/such/file: "), "{error}");
+    }
+}
