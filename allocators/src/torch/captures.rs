@@ -17,16 +17,22 @@ use super::settings::Version;
 pub(super) struct Captures {
     streams: Vec<StreamId>,
     current: StreamId,
+    hold_back: bool,
 }
 
 impl Caching {
     /// Are events and full releases held back?
+    #[inline]
     pub(super) fn is_capturing(&self) -> bool {
-        match self.settings.version {
+        self.captures.hold_back
+    }
+
+    fn update_captures(&mut self) {
+        self.captures.hold_back = match self.settings.version {
             Version::Legacy => false,
             Version::V2_9 => self.pools.is_routing(),
             Version::V2_15 => self.captures.streams.contains(&self.captures.current),
-        }
+        };
     }
 
     pub(super) fn capture_begin(&mut self, stream: StreamId) -> Reply {
@@ -35,6 +41,7 @@ impl Caching {
         }
         self.captures.streams.push(stream);
         self.captures.current = stream;
+        self.update_captures();
         Reply::Done
     }
 
@@ -46,6 +53,7 @@ impl Caching {
             self.captures.streams.remove(at);
         }
         self.captures.current = StreamId(0);
+        self.update_captures();
         Reply::Done
     }
 
@@ -53,13 +61,13 @@ impl Caching {
         if self.is_legacy() {
             return Ok(Reply::Unsupported);
         }
-        match change {
+        let done = match change {
             PoolChange::Begin(pool, stream) => self.pools.begin(pool, stream),
             PoolChange::End(pool) => self.pools.end(pool),
             PoolChange::Release(pool) => self.pools.release(pool),
-        }
-        .map(|()| Reply::Done)
-        .map_err(|why| AllocError::BadSetting(why.into()))
+        };
+        self.update_captures();
+        done.map(|()| Reply::Done).map_err(|why| AllocError::BadSetting(why.into()))
     }
 }
 

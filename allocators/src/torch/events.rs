@@ -10,8 +10,6 @@
 //! | `legacy-queue` | before 2019 one queue held the events of all streams, and nothing ever waited for one |
 //! | `unseen` | ours: a free whose completion this run cannot see waits like one with an event, until it is told or until everything is waited for |
 
-use std::collections::VecDeque;
-
 use vramlab_sim::allocator::AllocError;
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, DriverExt};
 use vramlab_sim::units::{EventId, StreamId};
@@ -24,7 +22,29 @@ use super::recorded::Recorded;
 #[derive(Clone, Debug)]
 struct Queue {
     stream: StreamId,
-    waiting: VecDeque<(EventId, u32)>,
+    /// Those before `first` are gone.
+    waiting: Vec<(EventId, u32)>,
+    first: usize,
+}
+
+impl Queue {
+    /// Gone ones that may lie in front, at least, before the others move up.
+    const GONE_MIN: usize = 256;
+
+    fn front(&self) -> Option<(EventId, u32)> {
+        self.waiting.get(self.first).copied()
+    }
+
+    fn pop(&mut self) {
+        self.first += 1;
+        if self.first == self.waiting.len() {
+            self.waiting.clear();
+            self.first = 0;
+        } else if self.first >= Self::GONE_MIN && self.first * 2 >= self.waiting.len() {
+            self.waiting.drain(..self.first);
+            self.first = 0;
+        }
+    }
 }
 
 /// All that waits.
@@ -47,11 +67,11 @@ impl Events {
         self.outstanding > 0 || !self.deferred.is_empty()
     }
 
-    fn queue(&mut self, stream: StreamId) -> &mut VecDeque<(EventId, u32)> {
+    fn queue(&mut self, stream: StreamId) -> &mut Vec<(EventId, u32)> {
         let found = self.queues.iter().position(|queue| queue.stream >= stream);
         let at = found.unwrap_or(self.queues.len());
         if self.queues.get(at).is_none_or(|queue| queue.stream != stream) {
-            self.queues.insert(at, Queue { stream, waiting: VecDeque::new() });
+            self.queues.insert(at, Queue { stream, waiting: Vec::new(), first: 0 });
         }
         &mut self.queues[at].waiting
     }
@@ -141,7 +161,7 @@ impl Caching {
             };
             driver.event_record(event, stream)?;
             let queue = if self.is_legacy() { StreamId(0) } else { stream };
-            self.events.queue(queue).push_back((event, piece));
+            self.events.queue(queue).push((event, piece));
             count += 1;
         }
         self.events.outstanding += count as usize;
@@ -174,13 +194,14 @@ impl Caching {
             self.record_deferred(driver)?;
         }
         for at in 0..self.events.queues.len() {
-            while let Some(&(event, piece)) = self.events.queues[at].waiting.front() {
-                match driver.call(Call::EventQuery { event })? {
-                    Answer::Flag(true) => {}
-                    Answer::Flag(false) => break,
-                    other => return Err(no_flag(&other)),
+            while let Some((event, piece)) = self.events.queues[at].front() {
+                match driver.call(Call::EventQuery { event }) {
+                    Ok(Answer::Flag(true)) => {}
+                    Ok(Answer::Flag(false)) => break,
+                    Ok(other) => return Err(no_flag(&other)),
+                    Err(error) => return Err(error.into()),
                 }
-                self.events.queues[at].waiting.pop_front();
+                self.events.queues[at].pop();
                 self.event_done(event, piece);
             }
         }
@@ -204,8 +225,9 @@ impl Caching {
         self.tally.counts.syncs += 1;
         self.record_deferred(driver)?;
         for at in 0..self.events.queues.len() {
-            while let Some((event, piece)) = self.events.queues[at].waiting.pop_front() {
+            while let Some((event, piece)) = self.events.queues[at].front() {
                 driver.event_synchronize(event)?;
+                self.events.queues[at].pop();
                 self.event_done(event, piece);
             }
         }

@@ -216,8 +216,9 @@ impl Caching {
     /// What is due before a search.
     #[inline(never)]
     fn do_chores(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
-        if let Some(fraction) = self.fraction_due.take() {
+        if let Some(fraction) = self.fraction_due {
             self.set_fraction(driver, fraction)?;
+            self.fraction_due = None;
             self.update_chores();
         }
         self.process_events(driver)
