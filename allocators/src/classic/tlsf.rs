@@ -89,6 +89,9 @@ impl FreeIndex for Tlsf {
     #[inline]
     fn resized(&mut self, pieces: &mut Pieces, slot: u32, old_units: u32, _old_address: u64) {
         let (old, class) = (Levels::class(old_units), Levels::class(pieces.get(slot).units));
+        if old == class && self.heads[class] == slot {
+            return; // it would go to the front, where it is
+        }
         self.unlink(pieces, slot, old);
         self.push(pieces, slot, class);
     }
