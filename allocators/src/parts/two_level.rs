@@ -66,6 +66,14 @@ impl<const SUB: u32> TwoLevel<SUB> {
         }
     }
 
+    /// Clears a class if `empty`, without a branch that would be guessed wrong often.
+    #[inline]
+    pub(crate) fn clear_if(&mut self, class: usize, empty: bool) {
+        let columns = &mut self.columns[(class >> SUB) % ROWS];
+        *columns &= !(u64::from(empty) << (class & ((1 << SUB) - 1)));
+        self.rows &= !(u32::from(*columns == 0) << (class >> SUB));
+    }
+
     /// The first class that holds something, from `class` on.
     #[inline]
     pub(crate) fn first_from(&self, class: usize) -> Option<usize> {
