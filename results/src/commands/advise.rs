@@ -8,7 +8,7 @@ use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::units::Bytes;
 
-use super::print;
+use super::{print, remark};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
@@ -96,7 +96,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         let place = Place::for_recording(args.place.device.as_deref(), capacity)?;
         let tried = try_all(&input, &place, version.as_deref(), &own_conf, common)?;
         if !matches!(common.format, Format::Json | Format::Csv) {
-            print(&page(&input, &place, &tried, common.format == Format::Markdown));
+            print(&page(&input, &place, &tried, common.format == Format::Markdown))?;
         }
         all.extend(tried);
     }
@@ -107,13 +107,13 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         )));
     }
     match common.format {
-        Format::Json => print(&to_json(&all)),
-        Format::Csv => print(&to_csv(&all)),
+        Format::Json => print(&to_json(&all))?,
+        Format::Csv => print(&to_csv(&all))?,
         Format::Table | Format::Markdown => {}
     }
     if let Opened::Snapshot(snapshot) = &opened {
         for warning in snapshot.warnings.iter().filter(|_| !common.quiet) {
-            eprintln!("vramlab: {}: {warning}", opened.name());
+            remark(&format!("vramlab: {}: {warning}", opened.name()));
         }
     }
     Ok(Code::Done)

@@ -77,7 +77,7 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             .map(|one| page(one, common.format == Format::Markdown))
             .collect::<Vec<_>>()
             .join("\n"),
-    });
+    })?;
     Ok(Code::Done)
 }
 
