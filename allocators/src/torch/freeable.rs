@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn pools_come_in_order_of_buckets() {
         let mut table = Freeable::default();
-        [1, 2, 3, 4, 5].map(PoolId).map(|pool| table.insert(pool));
+        (1..=5).map(PoolId).for_each(|pool| table.insert(pool));
         assert_eq!(table.buckets, 16);
         // Fibonacci hashes of 1 to 5 on 16 buckets: 9, 3, 13, 7, 1.
         assert_eq!(table.in_order(), [5, 2, 4, 1, 3].map(PoolId));

@@ -33,7 +33,7 @@ enum Attempt {
 
 impl Caching {
     /// The free piece for `units` of a set, or [`NONE`]; it stays in the set.
-    #[inline]
+    #[inline(always)]
     pub(super) fn candidate(&mut self, set: u32, units: u32) -> u32 {
         let mut found = self.pools.set(set).free.find(&self.pieces, units);
         if self.watch {
@@ -46,7 +46,7 @@ impl Caching {
     }
 
     /// Rule `oversize`.
-    #[inline]
+    #[inline(always)]
     fn is_refused(&self, size: u32, units: u32) -> bool {
         if units < self.split_limit {
             return size >= self.split_limit;

@@ -25,9 +25,6 @@ use super::stats::{LARGE, SMALL};
 const TABLED_STREAMS: u32 = 4096;
 /// No set yet.
 pub(super) const NO_SET: u32 = u32::MAX;
-/// Significant bits of a size that choose its bin: small requests (up to 2^11 units) have a bin for each size.
-const SMALL_MANTISSA: u32 = 10;
-const LARGE_MANTISSA: u32 = 7;
 
 /// Free and unmapped pieces of one stream in one pool.
 #[derive(Clone, Debug)]
@@ -130,8 +127,7 @@ impl Pools {
             return set;
         }
         let set = self.sets.len() as u32;
-        let mantissa = if kind == SMALL { SMALL_MANTISSA } else { LARGE_MANTISSA };
-        let free = FreeSet::new(mantissa);
+        let free = FreeSet::new();
         self.sets.push(Set { free, unmapped: BTreeMap::new(), stream, pool, kind });
         self.pools[pool as usize].sets.insert(stream, set);
         if self.pools[pool as usize].private.is_none() && stream.0 < TABLED_STREAMS {

@@ -30,8 +30,8 @@ const FIRST_CLASS: u32 = MIB.ilog2();
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounding {
     legacy: bool,
-    /// Some class has more than one division.
-    divided: bool,
+    /// To multiples of 512 B and nothing else.
+    plain: bool,
     divisions: [u64; CLASSES],
     large_segment: u64,
 }
@@ -51,7 +51,8 @@ impl Rounding {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             legacy: settings.version == Version::Legacy,
-            divided: settings.divisions.iter().any(|n| *n > 1),
+            plain: settings.version != Version::Legacy
+                && settings.divisions.iter().all(|n| *n <= 1),
             divisions: settings.divisions,
             large_segment: settings.large_segment,
         }
@@ -60,7 +61,7 @@ impl Rounding {
     /// Bytes set aside for a request of `size` > 0; `None` if 64 bits cannot hold them.
     #[inline]
     pub(super) fn round(&self, size: u64) -> Option<u64> {
-        if self.divided || self.legacy {
+        if !self.plain {
             return self.round_otherwise(size);
         }
         Some(size.checked_add(UNIT - 1)? & !(UNIT - 1))

@@ -168,7 +168,7 @@ impl Maker {
             92 => self.rare(),
             93..95 if self.rng.chance(30) => self.free_many(),
             95..100 if self.rng.chance(10 * self.flavour.emptying) => {
-                self.ops.push(TraceOp::EmptyCache)
+                self.ops.push(TraceOp::EmptyCache);
             }
             _ => {}
         }

@@ -15,6 +15,9 @@
 //! | `table` | what is where |
 //! | `subject` | the seam to the golden comparison, the only file that knows of it |
 //!
+//! Where the real allocator breaks its own books, the model says so and stops: the oversize release of a part of a segment, and
+//! expandable segments in private pools, whose count of segments can go wrong.
+//!
 //! Left out: several devices, threads, peer access, checkpoints of private pools, `backend:cudaMallocAsync`.
 #![allow(dead_code, reason = "shared by several test programs, each of which uses a part")]
 

@@ -1,6 +1,6 @@
 //! Private pools and graph captures (rules 27–29).
 
-use super::{Private, Reference, Version};
+use super::{PoolKey, Private, Reference, State, Version};
 
 impl Reference {
     /// Whether events are left alone and nothing is released for a request: during a capture of the current stream; in 2.9
@@ -63,16 +63,31 @@ impl Reference {
         Ok(())
     }
 
+    /// Segments are counted once per growth but taken off once per unmapping, so that an expandable pool can seem empty while
+    /// it still has memory. The real allocator then goes on with a pool that it has deleted.
     pub(super) fn forget_if_empty(&mut self, pool: u64) {
         if self.private[&pool].segments == 0 {
+            if self
+                .blocks
+                .values()
+                .any(|block| block.pool.owner == pool && block.state != State::Unmapped)
+            {
+                self.broken =
+                    Some(format!("deletion of private pool {pool}, which still has memory"));
+            }
             self.private.remove(&pool);
             self.freeable.remove(pool);
         }
     }
 
-    pub(super) fn count_segment_gone(&mut self, pool: super::PoolKey) {
+    /// The real allocator checks that there was one to take off.
+    pub(super) fn count_segment_gone(&mut self, pool: PoolKey) {
         if let Some(known) = self.private.get_mut(&pool.owner) {
             known.segments -= 1;
+            if known.segments < 0 {
+                self.broken =
+                    Some(format!("a segment less than none in private pool {}", pool.owner));
+            }
         }
     }
 

@@ -181,7 +181,7 @@ impl Settings {
         let mut first = true;
         let mut last = 0;
         // 2.9 does not miss the closing bracket after a comma.
-        while !tokens.next_is("]") && !(tokens.at_end() && self.version == Version::V2_9) {
+        while !tokens.next_is("]") && (self.version == Version::V2_15 || !tokens.at_end()) {
             let rest = tokens.next_is(">");
             let name = if rest { tokens.take().map(|_| 1)? } else { tokens.whole()? };
             if !name.is_power_of_two() {

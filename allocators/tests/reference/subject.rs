@@ -26,14 +26,9 @@ impl Reference {
 
 impl GoldenSubject for Reference {
     fn apply(&mut self, op: &TraceOp) -> Result<StepResult, String> {
+        let mut result = StepResult::Done;
         match op {
-            TraceOp::Alloc { id, size, stream } => {
-                let result = self.alloc_op(*id, *size, *stream);
-                return self
-                    .broken
-                    .take()
-                    .map_or(Ok(result), |why| Err(format!("{UNDEFINED}: {why}")));
-            }
+            TraceOp::Alloc { id, size, stream } => result = self.alloc_op(*id, *size, *stream),
             TraceOp::Free { id } => match self.live.remove(id) {
                 None => return Ok(StepResult::Skip),
                 Some(None) => {}
@@ -58,7 +53,7 @@ impl GoldenSubject for Reference {
             TraceOp::CaptureBegin { stream } => self.capture_begin(*stream),
             TraceOp::CaptureEnd { stream } => self.capture_end(*stream),
         }
-        Ok(StepResult::Done)
+        self.broken.take().map_or(Ok(result), |why| Err(format!("{UNDEFINED}: {why}")))
     }
 
     fn stats(&self) -> StepStats {
