@@ -1,7 +1,7 @@
 //! Puts what commands print below the lines of README.md that name them.
 //!
 //! ````text
-//! <!-- output of `vramlab list devices` -->             or: … (first 12 lines) -->
+//! <!-- output of `vramlab list devices` -->             or: … (first 12 lines) -->, … (first 8 lines, last 3 lines) -->
 //! ```text
 //! what it printed on standard output; replaced each time
 //! ```
@@ -12,15 +12,14 @@ use std::error::Error;
 const MARK: &str = "<!-- output of `";
 const FENCE: &str = "```";
 
-/// A marker line's command, and how many lines of its output to show.
-fn parse_mark(line: &str) -> Option<(&str, Option<usize>)> {
+/// A marker line's command, and how many lines of its output to show from its beginning and its end; none: all.
+fn parse_mark(line: &str) -> Option<(&str, Option<(usize, usize)>)> {
     let (command, rest) = line.strip_prefix(MARK)?.split_once('`')?;
-    let lines = rest
-        .trim()
-        .strip_prefix("(first ")
-        .and_then(|rest| rest.split_once(" lines)"))
-        .and_then(|(count, _)| count.parse().ok());
-    Some((command, lines))
+    let count = |word: &str| -> Option<usize> {
+        let (_, rest) = rest.split_once(word)?;
+        rest.trim_start().split(' ').next()?.parse().ok()
+    };
+    Some((command, count("(first").map(|first| (first, count(", last").unwrap_or(0)))))
 }
 
 /// The text with every output fresh; `print` runs a command.
@@ -35,7 +34,7 @@ pub fn refreshed(
     while let Some(line) = lines.next() {
         fresh.push_str(line);
         fresh.push('\n');
-        let Some((command, count)) = parse_mark(line) else { continue };
+        let Some((command, counts)) = parse_mark(line) else { continue };
         if lines.peek().is_some_and(|next| next.starts_with(FENCE)) {
             lines.next();
             if !lines.by_ref().any(|line| line.trim_end() == FENCE) {
@@ -43,15 +42,17 @@ pub fn refreshed(
             }
         }
         let output = print(command)?;
-        let all = output.lines().count();
-        let shown = count.unwrap_or(all).min(all);
+        let all: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
+        let (first, last) = counts.unwrap_or((all.len(), 0));
+        let left_out = all.len().saturating_sub(first + last);
         fresh.push_str("```text\n");
-        for line in output.lines().take(shown) {
-            fresh.push_str(line.trim_end());
-            fresh.push('\n');
-        }
-        if shown < all {
-            fresh.push_str(&format!("… {} lines more\n", all - shown));
+        for (i, line) in all.iter().enumerate() {
+            if i < first || i >= first + left_out {
+                fresh.push_str(line);
+                fresh.push('\n');
+            } else if i == first {
+                fresh.push_str(&format!("… {left_out} lines more\n"));
+            }
         }
         fresh.push_str("```\n");
     }
@@ -78,6 +79,10 @@ mod tests {
     fn refreshed_shows_as_many_lines_as_asked() {
         let want = "<!-- output of `x` (first 1 lines) -->\n```text\nran x\n… 2 lines more\n```\n";
         assert_eq!(fresh("<!-- output of `x` (first 1 lines) -->\n"), want);
+        let mark = "<!-- output of `x` (first 1 lines, last 1 lines) -->\n";
+        assert_eq!(fresh(mark), format!("{mark}```text\nran x\n… 1 lines more\n3\n```\n"));
+        let mark = "<!-- output of `x` (first 3 lines, last 3 lines) -->\n";
+        assert_eq!(fresh(mark), format!("{mark}```text\nran x\n2\n3\n```\n"));
     }
 
     #[test]

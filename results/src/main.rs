@@ -1,3 +1,5 @@
-//! The vramlab command: compare, replay, inspect, advise, tables
+//! The `vramlab` command. See `vramlab --help`.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    vramlab::cli::main()
+}

@@ -19,6 +19,7 @@
 //! | [`audit`] | a wrapper that holds a strategy to its promises |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
 //! | [`device`] | the simulated machine: memory, queues, clock, cost table |
+//! | [`queue`] | the event queue: what is due next |
 //! | [`testing`] | a machine on a script: events complete on cue, calls fail on cue, every call is logged |
 //!
 //! This crate knows no strategy and no workload by name, and touches no GPU, network, thread or wall clock.
@@ -31,6 +32,7 @@ pub mod driver;
 pub mod engine;
 pub mod machine;
 pub mod op;
+pub mod queue;
 mod race;
 pub mod report;
 pub mod source;

@@ -73,6 +73,7 @@ impl RaceFinder {
         let mut uses: Vec<Past> =
             history.stamps.into_iter().map(|stamp| Past { stamp, buffer }).collect();
         uses.extend(history.inherited);
+        keep_latest(&mut uses);
         for (handle, start, end) in pieces(machine, address, size) {
             self.take(handle, start, end);
             self.past.insert((handle, start), (end, uses.clone()));
@@ -95,8 +96,7 @@ impl RaceFinder {
         for (handle, start, end) in pieces(machine, address, size) {
             earlier.extend(self.take(handle, start, end));
         }
-        earlier.sort_by_key(|p| (p.buffer, p.stamp));
-        earlier.dedup_by_key(|p| (p.buffer, p.stamp));
+        keep_latest(&mut earlier);
         BufferHistory {
             stamps: Vec::new(),
             inherited: self.check(machine, earlier, (op, buffer), stream),
@@ -152,6 +152,13 @@ impl RaceFinder {
         }
         taken
     }
+}
+
+/// Keeps the latest use of each stream: where that is ordered before something, so are those before it in its stream. Without this,
+/// bytes that are handed out again and again would carry all their past.
+fn keep_latest(uses: &mut Vec<Past>) {
+    uses.sort_by_key(|p| (p.stamp.stream, std::cmp::Reverse(p.stamp)));
+    uses.dedup_by_key(|p| p.stamp.stream);
 }
 
 /// The physical runs of a range: (handle, first byte, byte after the last).

@@ -1,3 +1,10 @@
 //! Synthetic workloads and readers of recorded ones for vramlab
 #![forbid(unsafe_code)]
+
+pub mod examples;
+pub mod live;
+pub mod params;
 pub mod readers;
+pub mod registry;
+pub mod rng;
+pub mod synthetic;

@@ -12,16 +12,17 @@ use vramlab_workloads::readers::torch_snapshot::{
     self, Action, BlockState, Entry, Form, SegmentKind, Snapshot, Trace, Warning,
 };
 
-fn shared() -> Option<PathBuf> {
+fn shared(test: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("VRAMLAB_SHARED") {
         Some(folder) => PathBuf::from(folder),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
     };
-    let found = folder.join("traces").is_dir().then_some(folder);
+    let lists = ["traces/pytorch/facts.json", "traces/pytorch_recorded/index.json"];
+    let found = lists.iter().any(|list| folder.join(list).is_file()).then_some(folder);
     if found.is_none() {
         let required = std::env::var_os("VRAMLAB_REQUIRE_SHARED").is_some_and(|flag| flag == "1");
         assert!(!required, "VRAMLAB_REQUIRE_SHARED=1, but there is no shared folder");
-        println!("recorded_pytorch_reader: skipped, no shared folder");
+        println!("{test}: skipped, no shared folder");
     }
     found
 }
@@ -63,7 +64,7 @@ impl Tally {
 
 #[test]
 fn recorded_pytorch_reader() {
-    let Some(shared) = shared() else { return };
+    let Some(shared) = shared("recorded_pytorch_reader") else { return };
     let mut tally = Tally::default();
     let mut listed = 0;
     let public = shared.join("traces/pytorch");
@@ -283,7 +284,7 @@ fn check_phase(
 /// inconsistent), and those re-encoded must have the content of their originals.
 #[test]
 fn recorded_pytorch_reader_made_files() {
-    let Some(shared) = shared() else { return };
+    let Some(shared) = shared("recorded_pytorch_reader_made_files") else { return };
     let Ok(folder) = std::fs::read_dir(shared.join("traces/pytorch/made")) else { return };
     let (mut files, mut refused) = (0, 0);
     for file in folder.map(|file| file.expect("a file").path()) {

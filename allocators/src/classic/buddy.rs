@@ -56,7 +56,7 @@ const ORDER: u64 = 31;
 const STATE: u64 = 3 << 5;
 const FREE: u64 = 1 << 5;
 const VACANT: u64 = 2 << 5;
-const _: () = assert!(ORDER | STATE < UNIT_SIZE_MIN, "both fit below an address");
+const _: () = assert!(ORDER < UNIT_SIZE_MIN && STATE < UNIT_SIZE_MIN, "both fit below an address");
 
 /// A block.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! A set of free blocks in exact best-fit order: by size, then by an order of the owner's.
 //!
 //! ```text
-//!  summary   1 bit a word      ┌ first word with a bit
-//!  words     1 bit a bin       └─▶ first bin with a block
+//!  summary   1 bit a word, 1 word in all      ┌ first word with a bit
+//!  words     1 bit a bin, 64 words            └─▶ first bin with a block
 //!  heads     1 node a bin          ├─ size 96 ─▶ size 97 ─▶ size 99        distinct sizes of a bin, rising (Links::next, Links::prev)
 //!                                  │               │
 //!                                  │            pairing heap               blocks of one size, the first by the owner's order on top
@@ -15,8 +15,8 @@
 //! | [`FreeSet::find`] | constant, and the distinct sizes that share the bin |
 //! | [`FreeSet::from`] | a walk in order, that sorts the blocks of each size as it comes to them; for rare cases |
 //!
-//! Bins are exact up to 2^(`mantissa` + 1) units and then keep `mantissa` bits after the leading one, so few sizes share a bin. Many blocks of
-//! one size, which a sorted list or a search tree suffers from, cost no more than few.
+//! There are 128 bins for each power of two, so each size below 2^8 units has its own, and few sizes share one. Many blocks of one size,
+//! which a sorted list or a search tree suffers from, cost no more than few.
 //!
 //! Nodes are numbers in an arena of the owner's, which implements [`Nodes`]; node 0 means "none" and must have size 0.
 
@@ -36,7 +36,13 @@ pub struct Links {
 
 /// The owner's arena.
 pub trait Nodes {
-    /// Size in the owner's units; 0 for node 0 and for no other.
+    /// The arena for a shorter while. Rare paths take it by value, so that on the hot path what it consists of stays in registers.
+    type Brief<'a>: Nodes
+    where
+        Self: 'a;
+    /// The arena for a shorter while.
+    fn brief(&mut self) -> Self::Brief<'_>;
+    /// Size in the owner's units, up to [`SIZE_MAX`]; 0 for node 0 and for no other.
     fn size(&self, node: u32) -> u32;
     /// Does `a` come before `b`, both of one size?
     fn before(&self, a: u32, b: u32) -> bool;
@@ -46,65 +52,67 @@ pub trait Nodes {
     fn links_mut(&mut self, node: u32) -> &mut Links;
 }
 
-/// Words of bins that the summary can cover: 64 bits of 8 words.
-const SUMMARY_WORDS: usize = 8;
-/// Most mantissa bits: the classes of all 32-bit sizes then still fit under the summary.
-pub const MANTISSA_MAX: u32 = 10;
-const _: () = assert!(
-    ((32 - MANTISSA_MAX as usize + 1) << MANTISSA_MAX) <= SUMMARY_WORDS * 64 * 64,
-    "every class has a summary bit"
-);
+/// Bins: as many as one word of one-word summaries can cover, so that no search loops and no index needs a check.
+const BINS: usize = 64 * 64;
+/// Bits after the leading one that choose the bin of a size: 32 powers of two of 128 bins each.
+const MANTISSA: u32 = 7;
+const _: () = assert!((u32::BITS as usize) << MANTISSA == BINS);
+/// Largest size: the bins are those of the nearest 32-bit float, which must stay below 2^32.
+pub const SIZE_MAX: u32 = u32::MAX - (1 << 8);
+
+/// The leading bits of a size: what a float keeps of it, since converting takes fewer steps than shifting.
+#[inline(always)]
+fn bin_of(size: u32) -> usize {
+    const SHIFT: u32 = f32::MANTISSA_DIGITS - 1 - MANTISSA;
+    let first = 1_f32.to_bits() >> SHIFT;
+    ((size as f32).to_bits() >> SHIFT).wrapping_sub(first) as usize % BINS
+}
 
 /// The set. It holds heads and bits only; the nodes are the owner's.
 #[derive(Clone, Debug)]
 pub struct FreeSet {
-    summary: [u64; SUMMARY_WORDS],
-    words: Vec<u64>,
-    heads: Vec<u32>,
-    mantissa: u32,
-    len: usize,
+    summary: u64,
+    words: [u64; 64],
+    /// Of a bin without a bit: anything.
+    heads: Box<[u32; BINS]>,
+}
+
+impl Default for FreeSet {
+    fn default() -> Self {
+        Self { summary: 0, words: [0; 64], heads: Box::new([NONE; BINS]) }
+    }
 }
 
 impl FreeSet {
-    /// An empty set whose bins keep `mantissa` bits (at most [`MANTISSA_MAX`]) of a size.
-    pub fn new(mantissa: u32) -> Self {
-        let mantissa = mantissa.min(MANTISSA_MAX);
-        Self { summary: [0; SUMMARY_WORDS], words: Vec::new(), heads: Vec::new(), mantissa, len: 0 }
-    }
-
-    /// Nodes in the set.
-    pub fn len(&self) -> usize {
-        self.len
+    /// An empty set.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// No nodes?
     pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    #[inline]
-    fn class(&self, size: u32) -> usize {
-        let shift = (31 - (size | 1).leading_zeros()).saturating_sub(self.mantissa);
-        ((shift << self.mantissa) + (size >> shift)) as usize
+        self.summary == 0
     }
 
     /// Puts a node in.
-    #[inline]
+    #[inline(always)]
     pub fn insert<N: Nodes>(&mut self, nodes: &mut N, node: u32) {
+        let bin = bin_of(nodes.size(node));
+        let (at, bit) = (bin / 64, 1 << (bin % 64));
+        if self.words[at] & bit != 0 {
+            return self.insert_beside(nodes.brief(), node, bin);
+        }
+        self.words[at] |= bit;
+        self.summary |= 1 << at;
+        self.heads[bin] = node;
+        *nodes.links_mut(node) = Links::default();
+    }
+
+    /// Into a bin that is not empty.
+    #[inline(never)]
+    fn insert_beside<N: Nodes>(&mut self, mut nodes: N, node: u32, bin: usize) {
+        let (nodes, head) = (&mut nodes, self.heads[bin]);
         let size = nodes.size(node);
-        let class = self.class(size);
-        if class >= self.heads.len() {
-            self.grow(class);
-        }
-        self.len += 1;
-        let head = self.heads[class];
-        if head == NONE {
-            self.heads[class] = node;
-            self.words[class >> 6] |= 1 << (class & 63);
-            self.summary[class >> 12] |= 1 << ((class >> 6) & 63);
-            *nodes.links_mut(node) = Links::default();
-            return;
-        }
         let (mut smaller, mut top) = (NONE, head);
         while nodes.size(top) < size {
             let next = nodes.links(top).next;
@@ -118,7 +126,7 @@ impl FreeSet {
         if nodes.size(top) > size {
             *nodes.links_mut(node) = Links { child: NONE, next: top, prev: smaller };
             nodes.links_mut(top).prev = node;
-            self.replace_in_list(nodes, class, smaller, node);
+            self.follow(nodes, bin, smaller, node);
         } else if nodes.before(node, top) {
             let Links { next, prev, .. } = nodes.links(top);
             *nodes.links_mut(node) = Links { child: top, next, prev };
@@ -128,125 +136,136 @@ impl FreeSet {
             if next != NONE {
                 nodes.links_mut(next).prev = node;
             }
-            self.replace_in_list(nodes, class, prev, node);
+            self.follow(nodes, bin, prev, node);
         } else {
             adopt(nodes, top, node, NONE);
         }
     }
 
-    #[cold]
-    fn grow(&mut self, class: usize) {
-        let words = (class >> 6) + 1;
-        self.words.resize(words, 0);
-        self.heads.resize(words << 6, NONE);
-    }
-
     /// Makes `node` follow `smaller` in the list of sizes, or lead the bin.
-    #[inline]
-    fn replace_in_list<N: Nodes>(&mut self, nodes: &mut N, class: usize, smaller: u32, node: u32) {
+    #[inline(always)]
+    fn follow<N: Nodes>(&mut self, nodes: &mut N, bin: usize, smaller: u32, node: u32) {
         if smaller == NONE {
-            self.heads[class] = node;
+            self.heads[bin] = node;
         } else {
             nodes.links_mut(smaller).next = node;
         }
     }
 
     /// Takes a node out. It must be in the set, and its size unchanged since it was put in.
-    #[inline]
+    #[inline(always)]
     pub fn remove<N: Nodes>(&mut self, nodes: &mut N, node: u32) {
-        self.len -= 1;
+        let Links { child, next, prev } = nodes.links(node);
+        if (child | next | prev) != NONE {
+            return self.remove_linked(nodes.brief(), node);
+        }
+        let bin = bin_of(nodes.size(node));
+        let word = &mut self.words[bin / 64];
+        *word &= !(1 << (bin % 64));
+        self.summary &= !(u64::from(*word == 0) << (bin / 64));
+    }
+
+    /// Takes a node out that is not alone in its bin.
+    #[inline(never)]
+    fn remove_linked<N: Nodes>(&mut self, mut nodes: N, node: u32) {
+        let nodes = &mut nodes;
         let size = nodes.size(node);
         let Links { child, next, prev } = nodes.links(node);
         let heir = if child == NONE { NONE } else { merge_pairs(nodes, child) };
+        let follower = if heir == NONE { next } else { heir };
         if nodes.size(prev) == size {
             // Not the top: its heir comes after it, hence after its parent, and takes its place.
-            let follower = if heir == NONE { next } else { heir };
             let links = nodes.links_mut(prev);
             if links.child == node {
                 links.child = follower;
             } else {
                 links.next = follower;
             }
-            if heir != NONE {
-                let links = nodes.links_mut(heir);
-                links.prev = prev;
-                links.next = next;
-            }
-            if next != NONE {
-                nodes.links_mut(next).prev = if heir == NONE { prev } else { heir };
-            }
-            return;
+        } else {
+            self.follow(nodes, bin_of(size), prev, follower);
         }
-        let class = self.class(size);
-        let follower = if heir == NONE { next } else { heir };
-        self.replace_in_list(nodes, class, prev, follower);
         if heir != NONE {
             let links = nodes.links_mut(heir);
             links.prev = prev;
             links.next = next;
-            if next != NONE {
-                nodes.links_mut(next).prev = heir;
-            }
-        } else if next != NONE {
-            nodes.links_mut(next).prev = prev;
-        } else if prev == NONE {
-            let word = &mut self.words[class >> 6];
-            *word &= !(1 << (class & 63));
-            if *word == 0 {
-                self.summary[class >> 12] &= !(1 << ((class >> 6) & 63));
-            }
+        }
+        if next != NONE {
+            nodes.links_mut(next).prev = if heir == NONE { prev } else { heir };
         }
     }
 
     /// The first node of at least `size`, or [`NONE`]. It stays in the set.
-    #[inline]
+    #[inline(always)]
     pub fn find<N: Nodes>(&self, nodes: &N, size: u32) -> u32 {
-        let class = self.class(size);
-        let Some(&head) = self.heads.get(class) else { return NONE };
-        let mut top = head;
-        while top != NONE {
-            if nodes.size(top) >= size {
-                return top;
-            }
+        let bin = bin_of(size);
+        let mut top = self.head_from(bin);
+        while nodes.size(top) < size && top != NONE {
             top = nodes.links(top).next;
+            if top == NONE {
+                // Only the bin of the size itself can be too small.
+                top = self.next_bin(bin).map_or(NONE, |bin| self.heads[bin]);
+            }
         }
-        self.next_class(class + 1).map_or(NONE, |class| self.heads[class])
+        top
     }
 
-    /// The first bin from `class` on that is not empty.
-    #[inline]
-    fn next_class(&self, class: usize) -> Option<usize> {
-        let at = class >> 6;
-        let word = self.words.get(at)? & (u64::MAX << (class & 63));
+    /// The head of the first bin from `bin` on that is not empty, or [`NONE`]. Looks in the bin's word and in the next word with a bit at
+    /// once: which of them has it is a matter of chance, and a wrong guess would cost more than both looks.
+    #[inline(always)]
+    fn head_from(&self, bin: usize) -> u32 {
+        let (at, bit) = (bin / 64, bin % 64);
+        let own = self.words[at] & (u64::MAX << bit);
+        // Twice, since a shift by 64 is none.
+        let later = self.summary & (u64::MAX << at << 1);
+        let later_at = later.trailing_zeros() as usize % 64;
+        let here = own != 0;
+        if !here && later == 0 {
+            return NONE;
+        }
+        let at = if here { at } else { later_at };
+        let word = if here { own } else { self.words[later_at] };
+        self.heads[at * 64 + word.trailing_zeros() as usize % 64]
+    }
+
+    /// The first bin after `bin` that is not empty.
+    #[inline(always)]
+    fn next_bin(&self, bin: usize) -> Option<usize> {
+        let (at, bit) = (bin / 64 % 64, bin % 64);
+        // Twice, since a shift by 64 is none.
+        let word = self.words[at] & (u64::MAX << bit << 1);
         if word != 0 {
-            return Some((at << 6) | word.trailing_zeros() as usize);
+            return Some(at * 64 + word.trailing_zeros() as usize);
         }
-        let mut group = (at + 1) >> 6;
-        let mut bits = self.summary.get(group)? & (u64::MAX << ((at + 1) & 63));
-        while bits == 0 {
-            group += 1;
-            bits = *self.summary.get(group)?;
+        let words = self.summary & (u64::MAX << at << 1);
+        if words == 0 {
+            return None;
         }
-        let at = (group << 6) | bits.trailing_zeros() as usize;
-        Some((at << 6) | self.words[at].trailing_zeros() as usize)
+        let at = words.trailing_zeros() as usize % 64;
+        Some(at * 64 + self.words[at].trailing_zeros() as usize % 64)
+    }
+
+    /// The head of a bin, or [`NONE`].
+    fn head(&self, bin: usize) -> u32 {
+        if self.words[bin / 64] >> (bin % 64) & 1 == 1 { self.heads[bin] } else { NONE }
     }
 
     /// Every node of at least `size`, in order.
     pub fn from<'a, N: Nodes>(&'a self, nodes: &'a N, size: u32) -> InOrder<'a, N> {
-        let class = self.next_class(self.class(size));
-        let mut top = class.map_or(NONE, |class| self.heads[class]);
+        let bin = bin_of(size);
+        let mut top = self.head(bin);
         while top != NONE && nodes.size(top) < size {
             top = nodes.links(top).next;
         }
-        let class = class.unwrap_or(self.heads.len());
-        InOrder { set: self, nodes, class, top, batch: Vec::new() }
+        InOrder { set: self, nodes, bin, top, batch: Vec::new() }
     }
 
     /// The size of the largest node; 0 if there is none.
     pub fn largest<N: Nodes>(&self, nodes: &N) -> u32 {
-        let Some(group) = self.summary.iter().rposition(|bits| *bits != 0) else { return 0 };
-        let at = (group << 6) | self.summary[group].ilog2() as usize;
-        let mut top = self.heads[(at << 6) | self.words[at].ilog2() as usize];
+        if self.is_empty() {
+            return 0;
+        }
+        let at = self.summary.ilog2() as usize;
+        let mut top = self.heads[at * 64 + self.words[at].ilog2() as usize];
         while nodes.links(top).next != NONE {
             top = nodes.links(top).next;
         }
@@ -310,7 +329,7 @@ pub struct InOrder<'a, N> {
     set: &'a FreeSet,
     nodes: &'a N,
     /// Bin of `top`.
-    class: usize,
+    bin: usize,
     /// The first block of the size that comes next; none: look in the bins after this one.
     top: u32,
     /// What is left of the size that the walk is in, last first.
@@ -325,8 +344,8 @@ impl<N: Nodes> Iterator for InOrder<'_, N> {
             return Some(node);
         }
         if self.top == NONE {
-            self.class = self.set.next_class(self.class + 1)?;
-            self.top = self.set.heads[self.class];
+            self.bin = self.set.next_bin(self.bin)?;
+            self.top = self.set.heads[self.bin];
         }
         let node = self.top;
         self.top = self.nodes.links(node).next;
@@ -360,7 +379,14 @@ mod tests {
     #[derive(Default)]
     struct Arena(Vec<(u32, u32, Links)>);
 
-    impl Nodes for Arena {
+    impl Nodes for &mut Arena {
+        type Brief<'a>
+            = &'a mut Arena
+        where
+            Self: 'a;
+        fn brief(&mut self) -> &mut Arena {
+            self
+        }
         fn size(&self, node: u32) -> u32 {
             self.0[node as usize].0
         }
@@ -384,9 +410,10 @@ mod tests {
     }
 
     /// Random inserts, removals and searches against an ordered set of (size, order, node).
-    fn check(mantissa: u32, size_of: impl Fn(u64) -> u32) {
+    fn check(size_of: impl Fn(u64) -> u32) {
         let mut arena = Arena(vec![(0, 0, Links::default())]);
-        let mut set = FreeSet::new(mantissa);
+        let mut arena = &mut arena;
+        let mut set = FreeSet::new();
         let mut model: BTreeSet<(u32, u32, u32)> = BTreeSet::new();
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for step in 0..6000_u32 {
@@ -406,7 +433,7 @@ mod tests {
             let size = size_of(next(&mut state));
             let want = model.range((size, 0, 0)..).next().map_or(NONE, |key| key.2);
             assert_eq!(set.find(&arena, size), want, "step {step}, size {size}");
-            assert_eq!(set.len(), model.len());
+            assert_eq!(set.is_empty(), model.is_empty());
             if step % 50 == 0 {
                 let want: Vec<u32> = model.range((size, 0, 0)..).map(|key| key.2).collect();
                 assert_eq!(
@@ -421,22 +448,31 @@ mod tests {
 
     #[test]
     fn few_sizes_many_blocks() {
-        check(7, |random| 1 + (random % 5) as u32);
+        check(|random| 1 + (random % 5) as u32);
     }
 
     #[test]
     fn exact_bins() {
-        check(10, |random| 1 + (random % 2048) as u32);
+        check(|random| 1 + (random % 2048) as u32);
     }
 
     #[test]
     fn several_sizes_a_bin() {
-        check(2, |random| 100 + (random % 300) as u32);
+        check(|random| 1_000_000 + (random % 30_000) as u32);
     }
 
     #[test]
     fn sizes_up_to_the_largest() {
-        check(7, |random| 1 + ((random >> 32) as u32 >> (random % 32)).min(u32::MAX - 1));
-        check(10, |random| u32::MAX - (random % 3) as u32);
+        check(|random| 1 + ((random >> 32) as u32 >> (random % 32)).min(SIZE_MAX - 1));
+        check(|random| SIZE_MAX - (random % 3) as u32);
+    }
+
+    #[test]
+    fn bins_rise_with_sizes() {
+        let sizes = (1..5000).chain((13..32).map(|bit| (1 << bit) - 1)).chain([SIZE_MAX]);
+        let bins: Vec<usize> = sizes.map(bin_of).collect();
+        assert!(bins.is_sorted());
+        assert!(bins[..256].windows(2).all(|two| two[0] < two[1]), "exact below 256");
+        assert_eq!((bins.first(), bins.last()), (Some(&0), Some(&(BINS - 1))));
     }
 }

@@ -13,20 +13,56 @@
 use std::collections::VecDeque;
 
 use vramlab_sim::allocator::AllocError;
-use vramlab_sim::driver::{Driver, DriverExt};
+use vramlab_sim::driver::{Answer, Call, Driver, DriverError, DriverExt};
 use vramlab_sim::units::{EventId, StreamId};
 
 use super::Caching;
 use super::pieces::State;
-use super::settings::Version;
+
+/// A set of streams: a bit for each of the first 64, a list for others, so that the usual few need no memory of their own.
+#[derive(Clone, Debug, Default)]
+struct Streams {
+    bits: u64,
+    /// Ascending.
+    others: Vec<StreamId>,
+}
+
+impl Streams {
+    fn insert(&mut self, stream: StreamId) {
+        if stream.0 < u64::BITS {
+            self.bits |= 1 << stream.0;
+        } else if let Err(at) = self.others.binary_search(&stream) {
+            self.others.insert(at, stream);
+        }
+    }
+
+    fn remove_all(&mut self, gone: &Self) {
+        self.bits &= !gone.bits;
+        self.others.retain(|stream| gone.others.binary_search(stream).is_err());
+    }
+
+    fn clear(&mut self) {
+        self.bits = 0;
+        self.others.clear();
+    }
+
+    /// Takes the lowest out.
+    fn pop(&mut self) -> Option<StreamId> {
+        if self.bits == 0 {
+            return (!self.others.is_empty()).then(|| self.others.remove(0));
+        }
+        let stream = StreamId(self.bits.trailing_zeros());
+        self.bits &= self.bits - 1;
+        Some(stream)
+    }
+}
 
 /// Streams that a block in use was recorded on, besides its own.
 #[derive(Clone, Debug, Default)]
 struct Recorded {
-    /// Ascending.
-    streams: Vec<StreamId>,
+    streams: Streams,
     /// Those of them that were recorded during a capture.
-    captured: Vec<StreamId>,
+    captured: Streams,
 }
 
 /// Events of one stream and the pieces that wait for them, oldest first.
@@ -73,16 +109,18 @@ impl Events {
         })
     }
 
-    fn leave(&mut self, entry: u32) -> Recorded {
+    fn leave(&mut self, entry: u32) {
+        let recorded = &mut self.recorded[entry as usize];
+        recorded.streams.clear();
+        recorded.captured.clear();
         self.recorded_vacant.push(entry);
-        std::mem::take(&mut self.recorded[entry as usize])
     }
 }
 
-fn insert(list: &mut Vec<StreamId>, stream: StreamId) {
-    if let Err(at) = list.binary_search(&stream) {
-        list.insert(at, stream);
-    }
+#[cold]
+fn no_flag(other: &Answer) -> AllocError {
+    let what = format!("answered {other:?}, expected a flag").into();
+    DriverError::Failed { call: "cudaEventQuery", what }.into()
 }
 
 impl Caching {
@@ -100,9 +138,9 @@ impl Caching {
         }
         let capturing = self.is_capturing();
         let entry = &mut self.events.recorded[self.pieces.get(piece).extra() as usize];
-        insert(&mut entry.streams, stream);
+        entry.streams.insert(stream);
         if capturing {
-            insert(&mut entry.captured, stream);
+            entry.captured.insert(stream);
         }
     }
 
@@ -118,8 +156,7 @@ impl Caching {
             self.pieces.get_mut(piece).set_state(State::Deferred);
             self.events.deferred.push(piece);
         } else {
-            let recorded = self.events.leave(self.pieces.get(piece).extra());
-            self.record_events(driver, piece, &recorded.streams)?;
+            self.record_events(driver, piece)?;
         }
         self.update_chores();
         Ok(())
@@ -155,29 +192,28 @@ impl Caching {
         }
     }
 
-    fn record_events(
-        &mut self,
-        driver: &mut dyn Driver,
-        piece: u32,
-        streams: &[StreamId],
-    ) -> Result<(), AllocError> {
-        for &stream in streams {
+    /// Records an event on each stream of a piece, which waits for them from now on.
+    fn record_events(&mut self, driver: &mut dyn Driver, piece: u32) -> Result<(), AllocError> {
+        let entry = self.pieces.get(piece).extra();
+        let mut count = 0;
+        while let Some(stream) = self.events.recorded[entry as usize].streams.pop() {
             let event = match self.events.idle.pop() {
                 Some(event) => event,
                 None => driver.event_create()?,
             };
             driver.event_record(event, stream)?;
-            let legacy = self.settings.version == Version::Legacy;
-            let queue = if legacy { StreamId(0) } else { stream };
+            let queue = if self.is_legacy() { StreamId(0) } else { stream };
             self.events.queue(queue).push_back((event, piece));
+            count += 1;
         }
-        self.events.outstanding += streams.len();
-        if streams.is_empty() {
+        self.events.leave(entry);
+        self.events.outstanding += count as usize;
+        if count == 0 {
             self.arrive(piece);
         } else {
             let piece = self.pieces.get_mut(piece);
             piece.set_state(State::Waiting);
-            piece.set_extra(streams.len() as u32);
+            piece.set_extra(count);
         }
         Ok(())
     }
@@ -185,10 +221,9 @@ impl Caching {
     /// Records the events of pieces that were freed during a capture (rule `capture`).
     fn record_deferred(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
         for piece in std::mem::take(&mut self.events.deferred) {
-            let Recorded { mut streams, captured } =
-                self.events.leave(self.pieces.get(piece).extra());
-            streams.retain(|stream| captured.binary_search(stream).is_err());
-            self.record_events(driver, piece, &streams)?;
+            let recorded = &mut self.events.recorded[self.pieces.get(piece).extra() as usize];
+            recorded.streams.remove_all(&recorded.captured);
+            self.record_events(driver, piece)?;
         }
         Ok(())
     }
@@ -198,11 +233,15 @@ impl Caching {
         if self.is_capturing() {
             return Ok(());
         }
-        self.record_deferred(driver)?;
+        if !self.events.deferred.is_empty() {
+            self.record_deferred(driver)?;
+        }
         for at in 0..self.events.queues.len() {
             while let Some(&(event, piece)) = self.events.queues[at].waiting.front() {
-                if !driver.event_query(event)? {
-                    break;
+                match driver.call(Call::EventQuery { event })? {
+                    Answer::Flag(true) => {}
+                    Answer::Flag(false) => break,
+                    other => return Err(no_flag(&other)),
                 }
                 self.events.queues[at].waiting.pop_front();
                 self.event_done(event, piece);

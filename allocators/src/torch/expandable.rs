@@ -220,7 +220,7 @@ impl Caching {
         }
         self.tally.reserve(self.pools.set(set).kind, bytes);
         self.pools.count_held(set, 1);
-        self.merge_and_put(set, piece).0
+        self.merge(set, piece)
     }
 
     /// Rule `shrink`.

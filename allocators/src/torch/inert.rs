@@ -28,7 +28,7 @@ fn collection(settings: &Settings, named: &dyn Fn(&str) -> bool, found: &mut Vec
     if !named("garbage_collection_threshold") {
         return;
     }
-    if settings.fraction_at_start >= 1.0 {
+    if settings.fraction >= 1.0 {
         let how = if settings.version == Version::V2_15 {
             "set per_process_memory_fraction below 1, or call set_per_process_memory_fraction"
         } else {
@@ -92,7 +92,7 @@ fn expandable(settings: &Settings, named: &dyn Fn(&str) -> bool, found: &mut Vec
 }
 
 fn others(settings: &Settings, named: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
-    if named("per_process_memory_fraction") && settings.fraction_at_start >= 1.0 {
+    if named("per_process_memory_fraction") && settings.fraction >= 1.0 {
         found.push("per_process_memory_fraction of 1 means no limit at all, and so no garbage collection: nothing changes".into());
     }
     if named("throw_on_cudamalloc_oom") && !settings.throw_on_oom {

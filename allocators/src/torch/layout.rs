@@ -83,7 +83,7 @@ impl Caching {
         driver: &mut dyn Driver,
         layout: &Layout,
     ) -> Result<Vec<Block>, AllocError> {
-        if self.pieces.slots() > 1 {
+        if !self.pieces.is_new() {
             return Err(AllocError::BadSetting(
                 "a state can be adopted only before the first request".into(),
             ));
@@ -218,7 +218,7 @@ impl Caching {
                 let set = self.pieces.segment_of(piece).set;
                 self.put(set, piece);
                 if !run.expandable && self.pieces.get(piece).is_split() {
-                    self.tally.splits(kind, 1, block.size as i64);
+                    self.tally.part_made(kind, block.size);
                 }
                 continue;
             }

@@ -23,7 +23,7 @@
 //! | expandable | ranges, pages, growth and shrinking (RULES 18–20, 22, 23) | `expandable` |
 //! | statistics | every counter (RULES 23, 25, 26) | `stats` |
 //! | private pools | routing, use counts, captures (RULES 27–29) | `pools`, `captures` |
-//! | `fraction` | limit = floor(fraction x total); 1.0 means none, 2.9 keeps a limit of all (RULES 10, `gc_fraction_one`) | here |
+//! | `fraction` | limit = fraction x total, to the nearest byte (RULES 10 says floor; 0.7 x 360 MiB shows it); 1.0 means none. 2.9: rounded down, and 1.0 is a limit of all (RULES 10, `gc_fraction_one`) | here |
 //! | settings | what each version knows, refuses and keeps (RULES 30–32) | `settings`, `conf` |
 //! | state | what is where, and starting from it | `layout` |
 //!
@@ -36,14 +36,17 @@ mod captures;
 mod conf;
 mod events;
 mod expandable;
+mod freeable;
 mod inert;
 mod layout;
 mod obtain;
 mod pieces;
+mod place;
 mod pools;
 mod release;
 mod rounding;
 mod settings;
+mod statistics;
 mod stats;
 
 use vramlab_sim::allocator::{
@@ -65,8 +68,9 @@ use rounding::Rounding;
 use settings::Settings;
 use stats::{LARGE, Tally};
 
+pub use rounding::rounded;
 pub use settings::Version;
-pub use stats::{Stat, StatByPool, Statistics};
+pub use statistics::{Stat, StatByPool, Statistics};
 
 /// The registry line.
 pub const CACHING: Strategy = Strategy {
@@ -146,7 +150,7 @@ impl Caching {
 
     fn with(settings: Settings) -> Self {
         let by_address = settings.version != Version::V2_15;
-        let fraction = settings.fraction_at_start;
+        let fraction = settings.fraction;
         let mut caching = Self {
             rounding: Rounding::new(&settings),
             split_limit: 0,
@@ -155,7 +159,7 @@ impl Caching {
             chores: false,
             watch: false,
             pieces: Pieces::new(by_address),
-            pools: Pools::new(),
+            pools: Pools::new(settings.version == Version::V2_15),
             tally: Tally::default(),
             events: Events::default(),
             captures: Captures::default(),
@@ -236,119 +240,24 @@ impl Caching {
     /// Rule `fraction`.
     fn set_fraction(&mut self, driver: &mut dyn Driver, fraction: f64) -> Result<(), AllocError> {
         let total = self.total(driver)?;
-        let none = self.settings.version == Version::V2_15 && fraction >= 1.0;
-        self.limit = (!none).then_some((fraction * total as f64) as u64);
+        let limit = fraction * total as f64;
+        self.limit = match self.settings.version {
+            Version::V2_15 if fraction >= 1.0 => None,
+            Version::V2_15 => Some(limit.round() as u64),
+            Version::V2_9 | Version::Legacy => Some(limit as u64),
+        };
         self.update_watch();
         Ok(())
     }
 
     /// What is due before a search.
-    #[cold]
+    #[inline(never)]
     fn do_chores(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
         if let Some(fraction) = self.fraction_due.take() {
             self.set_fraction(driver, fraction)?;
             self.update_chores();
         }
         self.process_events(driver)
-    }
-
-    /// Hands a piece out that is large enough and in no set.
-    #[inline]
-    fn hand_out(&mut self, piece: u32, kind: usize, units: u32, requested: u64) -> Placement {
-        let at = *self.pieces.get(piece);
-        let segment = *self.pieces.segment_of(piece);
-        let rest = at.size - units;
-        let mut size = at.size;
-        if rest >= self.rest_min[kind] && units < self.split_below[kind] {
-            let rest_piece = self.pieces.split(piece, units);
-            self.put(segment.set, rest_piece);
-            size = units;
-            if !segment.is_expandable() {
-                if at.is_split() {
-                    self.tally.splits(kind, 0, -((u64::from(units) * UNIT) as i64));
-                } else {
-                    self.tally.splits(kind, 1, (u64::from(rest) * UNIT) as i64);
-                }
-            }
-        } else if at.is_split() && !segment.is_expandable() {
-            self.tally.splits(kind, -1, -(at.bytes() as i64));
-        }
-        let bytes = u64::from(size) * UNIT;
-        self.tally.alloc(kind, bytes, requested);
-        if size >= self.split_limit {
-            self.tally.oversize_blocks.rise(1);
-        }
-        let at = self.pieces.get_mut(piece);
-        at.set_state(State::Used);
-        at.set_requested(requested);
-        Placement {
-            block: Block(u64::from(piece)),
-            address: self.pieces.address(piece),
-            size: bytes,
-        }
-    }
-
-    /// Puts a piece into its set.
-    #[inline]
-    fn put(&mut self, set: u32, piece: u32) {
-        self.pieces.get_mut(piece).set_state(State::Free);
-        self.pools.sets[set as usize].free.insert(&mut self.pieces, piece);
-        if self.has_births {
-            self.note_birth(set, piece);
-        }
-    }
-
-    #[cold]
-    fn note_birth(&mut self, set: u32, piece: u32) {
-        let at = piece as usize;
-        if self.births.len() <= at {
-            self.births.resize(at + 1, 0);
-        }
-        self.births[at] = self.pools.pool_of(set).searches;
-    }
-
-    /// Rule `merge`: joins a piece with its free neighbours and puts the whole into its set. Also says how much was joined.
-    #[inline]
-    fn merge_and_put(&mut self, set: u32, piece: u32) -> (u32, i32, u64) {
-        let (mut whole, mut joined, mut units) = (piece, 0, 0);
-        let prev = self.pieces.get(piece).prev();
-        let next = self.pieces.get(piece).next();
-        let free = &mut self.pools.sets[set as usize].free;
-        if self.pieces.state(prev) == State::Free {
-            free.remove(&mut self.pieces, prev);
-            units += self.pieces.get(prev).size;
-            self.pieces.absorb_next(prev);
-            whole = prev;
-            joined += 1;
-        }
-        if self.pieces.state(next) == State::Free {
-            free.remove(&mut self.pieces, next);
-            units += self.pieces.get(next).size;
-            self.pieces.absorb_next(whole);
-            joined += 1;
-        }
-        self.put(set, whole);
-        (whole, joined, u64::from(units) * UNIT)
-    }
-
-    /// A piece is free: joins it, puts it into its set, and books the change of split pieces.
-    #[inline]
-    fn give_back(&mut self, piece: u32) {
-        let segment = *self.pieces.segment_of(piece);
-        let kind = self.pools.set(segment.set).kind;
-        let (whole, joined, joined_bytes) = self.merge_and_put(segment.set, piece);
-        if !segment.is_expandable() {
-            let at = self.pieces.get(whole);
-            let (blocks, bytes) = if at.is_split() { (1, at.bytes()) } else { (0, 0) };
-            self.tally.splits(kind, blocks - joined, bytes as i64 - joined_bytes as i64);
-        }
-    }
-
-    #[inline]
-    fn book_oversize_free(&mut self, units: u32) {
-        if units >= self.split_limit {
-            self.tally.oversize_blocks.fall(1);
-        }
     }
 
     /// The piece in use that a token names.
@@ -442,17 +351,16 @@ impl Allocator for Caching {
         };
         let (kind, units) = (Rounding::kind(bytes), (bytes / UNIT) as u32);
         let set = self.pools.set_for(request.stream, kind);
-        let found = self.candidate(set, units);
-        let piece = if found == NONE {
-            match self.need(request.stream, bytes) {
+        let mut found = self.candidate(set, units);
+        if found == NONE {
+            found = match self.need(request.stream, bytes) {
                 Some(need) => self.obtain(driver, &need)?,
                 None => return Err(self.alloc_huge(driver, request)),
-            }
-        } else {
-            self.pools.sets[set as usize].free.remove(&mut self.pieces, found);
-            found
-        };
-        Ok(self.hand_out(piece, kind, units, request.size))
+            };
+            // A new piece is in no set.
+            return Ok(self.hand_out::<false>(set, kind, found, units, request.size));
+        }
+        Ok(self.hand_out::<true>(set, kind, found, units, request.size))
     }
 
     fn free(
@@ -461,15 +369,9 @@ impl Allocator for Caching {
         block: Block,
         _stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
-        let piece = block.0 as u32;
-        if block.0 >= u64::from(self.pieces.slots()) || self.pieces.state(piece) != State::Used {
+        if !self.free_plain(block) {
             return self.free_otherwise(driver, block);
         }
-        let at = self.pieces.get(piece);
-        let (units, bytes, requested) = (at.size, at.bytes(), at.requested());
-        self.tally.free(self.kind_of(piece), bytes, requested);
-        self.book_oversize_free(units);
-        self.give_back(piece);
         Ok(())
     }
 

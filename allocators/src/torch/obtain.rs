@@ -7,7 +7,7 @@
 //! | `switched-off` | with expandable segments switched off their blocks are skipped (RULES 24, `xp_toggle`) |
 //! | `oversize` | with a split limit M a request below M takes no block of M or more, one of at least M none that is larger by max_non_split_rounding or more; no other is tried then (RULES 6) |
 //! | `order` | collect garbage, ask for a segment, release oversize blocks and ask again, release everything and ask again. Only the last attempt is a retry, a failure after it an oom (RULES 8) |
-//! | `attempt` | the memory fraction, then `throw_on_cudamalloc_oom`, then the device (RULES 9, 13) |
+//! | `attempt` | the memory fraction, then `throw_on_cudamalloc_oom` (reserved + segment > the option's fraction of the device), then the device (RULES 9, 13) |
 //! | `capture` | during a capture nothing is released for a request (RULES 29) |
 //! | `research` | ours, off: search once more before giving up, since waiting for events may have freed a block (pytorch/pytorch#189504) |
 
@@ -33,7 +33,7 @@ enum Attempt {
 
 impl Caching {
     /// The free piece for `units` of a set, or [`NONE`]; it stays in the set.
-    #[inline]
+    #[inline(always)]
     pub(super) fn candidate(&mut self, set: u32, units: u32) -> u32 {
         let mut found = self.pools.set(set).free.find(&self.pieces, units);
         if self.watch {
@@ -46,7 +46,7 @@ impl Caching {
     }
 
     /// Rule `oversize`.
-    #[inline]
+    #[inline(always)]
     fn is_refused(&self, size: u32, units: u32) -> bool {
         if units < self.split_limit {
             return size >= self.split_limit;
@@ -127,7 +127,7 @@ impl Caching {
         if self.limit.is_some_and(|limit| after > limit) {
             return Ok(Attempt::Failed);
         }
-        if self.settings.throw_on_oom && after > self.total(driver)? {
+        if self.settings.throw_on_oom && after > self.rejection_limit(driver)? {
             return Ok(Attempt::Rejected);
         }
         if self.settings.expandable {
@@ -153,6 +153,11 @@ impl Caching {
         Ok(Attempt::Got(piece))
     }
 
+    /// Rejections go by the fraction as it was named last, whatever the limit is.
+    fn rejection_limit(&mut self, driver: &mut dyn Driver) -> Result<u64, AllocError> {
+        Ok((self.settings.fraction * self.total(driver)? as f64) as u64)
+    }
+
     /// The numbers of a failure.
     fn out_of_memory(
         &mut self,
@@ -163,7 +168,7 @@ impl Caching {
         let (device_free, total) = driver.mem_info()?;
         let reserved = self.tally.reserved();
         let limit = if rejected {
-            Some(total)
+            Some((self.settings.fraction * total as f64) as u64)
         } else {
             self.limit.filter(|limit| reserved.saturating_add(need.segment) > *limit)
         };

@@ -9,12 +9,12 @@
 //! Sizes and offsets are counted in units of 512 B, so that a piece is 32 bytes; the largest piece is thus just below 2 TiB. Piece 0 is a
 //! wall: it stands before the first and after the last piece of every segment, is never free, and may be written to.
 
-use crate::parts::free_set::{Links, Nodes};
+use crate::parts::free_set::{Links, Nodes, SIZE_MAX};
 
 /// Every block is a multiple of this many bytes (RULES 1).
 pub(super) const UNIT: u64 = 512;
 /// Bytes that pieces can be cut from at most, in one range.
-pub(super) const RANGE_SIZE_MAX: u64 = (u32::MAX as u64) * UNIT;
+pub(super) const RANGE_SIZE_MAX: u64 = (SIZE_MAX as u64) * UNIT;
 /// No piece; also the wall.
 pub(super) const WALL: u32 = 0;
 /// Not expandable.
@@ -25,6 +25,9 @@ const STATE_SHIFT: u32 = 28;
 const INDEX_MASK: u32 = (1 << STATE_SHIFT) - 1;
 /// Gone segments that are kept numbered, at least, before numbers are made dense again.
 const GONE_MIN: usize = 64;
+/// Slots that the arena grows by: as many as it has, within these.
+const GROWTH_MIN: usize = 16;
+const GROWTH_MAX: usize = 1 << 16;
 
 /// What a piece is. Only `Free` is in a free set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,7 @@ const STATES: [State; 16] = {
 };
 
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 pub(super) struct Piece {
     pub(super) segment: u32,
     /// Units from the segment's beginning.
@@ -83,6 +87,10 @@ impl Piece {
     #[inline]
     pub(super) fn state(&self) -> State {
         STATES[(self.before >> STATE_SHIFT) as usize]
+    }
+    #[inline]
+    pub(super) fn is(&self, state: State) -> bool {
+        self.before >> STATE_SHIFT == state as u32
     }
     #[inline]
     pub(super) fn set_state(&mut self, state: State) {
@@ -183,6 +191,10 @@ impl Pieces {
     pub(super) fn get_mut(&mut self, piece: u32) -> &mut Piece {
         &mut self.list[piece as usize]
     }
+    /// Has there been no segment yet?
+    pub(super) fn is_new(&self) -> bool {
+        self.registrations == 0
+    }
     /// Slots of the arena, the wall included.
     pub(super) fn slots(&self) -> u32 {
         self.list.len() as u32
@@ -255,15 +267,40 @@ impl Pieces {
 
     fn add(&mut self, piece: Piece) -> u32 {
         if self.vacant == WALL {
-            let index = self.list.len();
-            assert!(index <= INDEX_MASK as usize, "2^28 pieces are the most there can be");
-            self.list.push(piece);
-            index as u32
-        } else {
-            let index = self.vacant;
-            self.vacant = self.get(index).after;
-            *self.get_mut(index) = piece;
-            index
+            self.grow();
+        }
+        let index = self.vacant;
+        self.vacant = self.get(index).after;
+        *self.get_mut(index) = piece;
+        index
+    }
+
+    /// A piece can be cut once without the arena growing.
+    #[inline(always)]
+    pub(super) fn reserve(&mut self) {
+        if self.vacant == WALL {
+            self.grow();
+        }
+    }
+
+    /// More vacant slots.
+    #[cold]
+    fn grow(&mut self) {
+        let first = self.list.len();
+        let more = first.clamp(GROWTH_MIN, GROWTH_MAX);
+        assert!(first + more <= INDEX_MASK as usize, "2^28 pieces are the most there can be");
+        self.list.resize(first + more, Piece::default());
+        (first..first + more).rev().for_each(|piece| self.vacate(piece as u32));
+    }
+
+    /// The hot path's hold on the pieces.
+    #[inline(always)]
+    pub(super) fn view(&mut self) -> View<'_> {
+        View {
+            list: &mut self.list,
+            segments: &self.segments,
+            vacant: &mut self.vacant,
+            by_address: self.by_address,
         }
     }
 
@@ -275,34 +312,15 @@ impl Pieces {
     }
 
     /// Cuts a piece after `units`; the rest becomes a new piece in the same state.
-    #[inline]
     pub(super) fn split(&mut self, piece: u32, units: u32) -> u32 {
-        let whole = *self.get(piece);
-        let rest = self.add(Piece {
-            segment: whole.segment,
-            offset: whole.offset + units,
-            size: whole.size - units,
-            before: (whole.before & !INDEX_MASK) | piece,
-            after: whole.after,
-            links: Links::default(),
-        });
-        self.get_mut(whole.after).set_prev(rest);
-        let front = self.get_mut(piece);
-        front.size = units;
-        front.after = rest;
-        rest
+        self.reserve();
+        let state = self.state(piece);
+        self.view().split(piece, units, state)
     }
 
     /// A piece grows over the one after it, whose slot becomes vacant.
-    #[inline]
     pub(super) fn absorb_next(&mut self, piece: u32) {
-        let gone = self.get(piece).after;
-        let Piece { size, after, .. } = *self.get(gone);
-        let grown = self.get_mut(piece);
-        grown.size += size;
-        grown.after = after;
-        self.get_mut(after).set_prev(piece);
-        self.vacate(gone);
+        self.view().absorb_next(piece);
     }
 
     /// Moves a piece to another slot and leaves a ghost behind.
@@ -330,31 +348,120 @@ impl Pieces {
     }
 }
 
-impl Nodes for Pieces {
-    #[inline]
-    fn size(&self, piece: u32) -> u32 {
-        self.get(piece).size
-    }
+/// The arena's slices at hand, so that the hot path need not look up where they are for each step.
+pub(super) struct View<'a> {
+    list: &'a mut [Piece],
+    segments: &'a [Segment],
+    vacant: &'a mut u32,
+    by_address: bool,
+}
 
-    #[inline]
-    fn before(&self, a: u32, b: u32) -> bool {
-        if self.by_address {
-            return self.address(a) < self.address(b);
+impl View<'_> {
+    #[inline(always)]
+    fn view(&mut self) -> View<'_> {
+        View {
+            list: self.list,
+            segments: self.segments,
+            vacant: self.vacant,
+            by_address: self.by_address,
         }
-        let key = |piece: &Piece| (u64::from(piece.segment) << 32) | u64::from(piece.offset);
-        key(self.get(a)) < key(self.get(b))
     }
 
-    #[inline]
-    fn links(&self, piece: u32) -> Links {
-        self.get(piece).links
+    #[inline(always)]
+    pub(super) fn get(&self, piece: u32) -> &Piece {
+        &self.list[piece as usize]
+    }
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, piece: u32) -> &mut Piece {
+        &mut self.list[piece as usize]
+    }
+    #[inline(always)]
+    pub(super) fn segment(&self, segment: u32) -> &Segment {
+        &self.segments[segment as usize]
     }
 
-    #[inline]
-    fn links_mut(&mut self, piece: u32) -> &mut Links {
-        &mut self.get_mut(piece).links
+    /// Cuts a piece after `units`; the rest becomes a new piece. There must be a vacant slot.
+    #[inline(always)]
+    pub(super) fn split(&mut self, piece: u32, units: u32, state: State) -> u32 {
+        let rest = *self.vacant;
+        let front = self.get_mut(piece);
+        let Piece { segment, offset, size, after, .. } = *front;
+        front.size = units;
+        front.after = rest;
+        let slot = self.get_mut(rest);
+        let vacant = slot.after;
+        *slot = Piece {
+            segment,
+            offset: offset + units,
+            size: size - units,
+            before: ((state as u32) << STATE_SHIFT) | piece,
+            after,
+            links: Links::default(),
+        };
+        self.get_mut(after).set_prev(rest);
+        *self.vacant = vacant;
+        rest
+    }
+
+    /// As [`Pieces::absorb_next`].
+    #[inline(always)]
+    pub(super) fn absorb_next(&mut self, piece: u32) {
+        let gone = self.get(piece).after;
+        let vacant = std::mem::replace(self.vacant, gone);
+        let slot = self.get_mut(gone);
+        let Piece { size, after, .. } = *slot;
+        *slot = Piece { after: vacant, ..Piece::default() };
+        let grown = self.get_mut(piece);
+        grown.size += size;
+        grown.after = after;
+        self.get_mut(after).set_prev(piece);
     }
 }
+
+#[inline(always)]
+fn comes_before(list: &[Piece], segments: &[Segment], by_address: bool, a: u32, b: u32) -> bool {
+    let (a, b) = (&list[a as usize], &list[b as usize]);
+    if by_address {
+        let address = |at: &Piece| segments[at.segment as usize].base + u64::from(at.offset) * UNIT;
+        return address(a) < address(b);
+    }
+    let key = |at: &Piece| (u64::from(at.segment) << 32) | u64::from(at.offset);
+    key(a) < key(b)
+}
+
+macro_rules! nodes {
+    ($of:ty, $view:expr) => {
+        impl Nodes for $of {
+            type Brief<'b>
+                = View<'b>
+            where
+                Self: 'b;
+            #[inline(always)]
+            fn brief(&mut self) -> View<'_> {
+                $view(self)
+            }
+            #[inline(always)]
+            fn size(&self, piece: u32) -> u32 {
+                self.get(piece).size
+            }
+            #[inline(always)]
+            fn before(&self, a: u32, b: u32) -> bool {
+                comes_before(&self.list, &self.segments, self.by_address, a, b)
+            }
+            #[inline(always)]
+            fn links(&self, piece: u32) -> Links {
+                self.get(piece).links
+            }
+            #[inline(always)]
+            fn links_mut(&mut self, piece: u32) -> &mut Links {
+                &mut self.get_mut(piece).links
+            }
+        }
+    };
+}
+
+nodes!(Pieces, Pieces::view);
+nodes!(View<'_>, View::view);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `streams` | blocks never move between streams (RULES 17) |
 //! | `use-count` | a begin makes the pool or raises its count, and each needs a release; with none left its segments may go back (RULES 27) |
-//! | `first-route` | of several pools that are begun, the one begun first that wants the stream gets the request |
+//! | `route` | of several pools that are begun for a stream, the one begun last gets its requests; in 2.9 the one begun first |
 //! | `begun-once` | a pool cannot be begun twice at a time, nor again once its count was 0 and memory is left |
 
 use std::collections::BTreeMap;
@@ -18,15 +18,13 @@ use vramlab_sim::units::{PoolId, StreamId};
 
 use crate::parts::free_set::FreeSet;
 
+use super::freeable::Freeable;
 use super::stats::{LARGE, SMALL};
 
 /// Streams below this find their sets in a table, others by search.
 const TABLED_STREAMS: u32 = 4096;
 /// No set yet.
 pub(super) const NO_SET: u32 = u32::MAX;
-/// Significant bits of a size that choose its bin: small requests (up to 2^11 units) have a bin for each size.
-const SMALL_MANTISSA: u32 = 10;
-const LARGE_MANTISSA: u32 = 7;
 
 /// Free and unmapped pieces of one stream in one pool.
 #[derive(Clone, Debug)]
@@ -71,16 +69,21 @@ pub(super) struct Pools {
     pub(super) private: BTreeMap<PoolId, PrivatePool>,
     /// Who wants the requests of which stream.
     routes: Vec<(PoolId, StreamId)>,
+    newest_route: bool,
+    /// Private pools without a use.
+    pub(super) freeable: Freeable,
 }
 
 impl Pools {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(newest_route: bool) -> Self {
         let mut pools = Self {
             sets: Vec::new(),
             pools: Vec::new(),
             table: Vec::new(),
             private: BTreeMap::new(),
             routes: Vec::new(),
+            newest_route,
+            freeable: Freeable::default(),
         };
         pools.add_pool(SMALL, None);
         pools.add_pool(LARGE, None);
@@ -110,7 +113,8 @@ impl Pools {
 
     #[cold]
     fn set_by_search(&mut self, stream: StreamId, kind: usize) -> u32 {
-        let routed = self.routes.iter().find(|route| route.1 == stream).map(|route| route.0);
+        let mut wanted = self.routes.iter().filter(|route| route.1 == stream).map(|route| route.0);
+        let routed = if self.newest_route { wanted.next_back() } else { wanted.next() };
         let private = routed.and_then(|id| self.private.get(&id));
         let pool = private.map_or(kind as u32, |private| private.pools[kind]);
         self.set_in(pool, stream)
@@ -123,8 +127,7 @@ impl Pools {
             return set;
         }
         let set = self.sets.len() as u32;
-        let mantissa = if kind == SMALL { SMALL_MANTISSA } else { LARGE_MANTISSA };
-        let free = FreeSet::new(mantissa);
+        let free = FreeSet::new();
         self.sets.push(Set { free, unmapped: BTreeMap::new(), stream, pool, kind });
         self.pools[pool as usize].sets.insert(stream, set);
         if self.pools[pool as usize].private.is_none() && stream.0 < TABLED_STREAMS {
@@ -189,15 +192,19 @@ impl Pools {
         match self.private.get_mut(&id) {
             Some(pool) if pool.uses > 0 => {
                 pool.uses -= 1;
+                if pool.uses == 0 {
+                    self.freeable.insert(id);
+                }
                 Ok(())
             }
             _ => Err(format!("pool {id} is not in use; each release needs a begin before it")),
         }
     }
 
-    /// Private pools whose use count is 0.
-    pub(super) fn freeable(&self) -> Vec<PoolId> {
-        self.private.iter().filter(|(_, pool)| pool.uses == 0).map(|(id, _)| *id).collect()
+    /// The pool is no more; its number may be used again.
+    pub(super) fn forget(&mut self, id: PoolId) {
+        self.private.remove(&id);
+        self.freeable.remove(id);
     }
 
     /// A device allocation (or, with -1, a device free) for this set.

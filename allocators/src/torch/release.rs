@@ -3,6 +3,7 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `oversize` | with a split limit M, a failed attempt releases: one free block of at least max(request, M), or blocks of at least M from the largest downwards until that much is reached; less counts as failure though they are gone (RULES 11, `max_split_release*`) |
+//! | `spared` | a part of a segment is never released. Departure: when the limit was lowered, or expandable segments were on, a part can be oversize; PyTorch then frees the segment although it is in use |
 //! | `full` | wait for every event, then the large pool, then the small one, each in search order, whole segments only; then private pools without a use, small first (RULES 12, 27) |
 //! | `pages` | blocks of expandable segments are unmapped by whole pages after the ordinary ones of their pool went (RULES 22) |
 //! | `collect` | with a limit and a threshold t: when reserved > floor(t x limit), whole free segments of the default large pool at least as old as the average go, round by round, until reserved would be down (RULES 14, `gc_age`) |
@@ -48,12 +49,12 @@ impl Caching {
             return Ok(false);
         }
         let wanted = need.units.max(self.split_limit);
-        let free = &self.pools.set(need.set).free;
-        let first = free.find(&self.pieces, wanted);
-        if first != NONE && !self.pieces.segment_of(first).is_expandable() {
+        let first = self.pools.set(need.set).free.find(&self.pieces, wanted);
+        if first != NONE && self.is_releasable(first) {
             self.release_segment(driver, first)?;
             return Ok(true);
         }
+        let free = &self.pools.set(need.set).free;
         let mut oversize: Vec<u32> = free.from(&self.pieces, self.split_limit).collect();
         if first != NONE {
             // Everything before the first one that would be large enough.
@@ -63,12 +64,20 @@ impl Caching {
         while released < u64::from(wanted)
             && let Some(piece) = oversize.pop()
         {
-            if !self.pieces.segment_of(piece).is_expandable() {
+            if self.is_releasable(piece) {
                 released += u64::from(self.pieces.get(piece).size);
                 self.release_segment(driver, piece)?;
             }
         }
         Ok(released >= u64::from(wanted))
+    }
+
+    /// Rule `spared`.
+    fn is_releasable(&mut self, piece: u32) -> bool {
+        let fixed = !self.pieces.segment_of(piece).is_expandable();
+        let split = self.pieces.get(piece).is_split();
+        self.tally.spared += u64::from(fixed && split);
+        fixed && !split
     }
 
     /// Rule `full`.
@@ -82,7 +91,7 @@ impl Caching {
             self.release_pool(driver, LARGE as u32)?;
             self.release_pool(driver, SMALL as u32)?;
         }
-        for id in self.pools.freeable() {
+        for id in self.pools.freeable.in_order() {
             self.release_private(driver, id)?;
         }
         Ok(())
@@ -94,7 +103,7 @@ impl Caching {
             self.release_pool(driver, pool)?;
         }
         if self.pools.private.get(&id).is_some_and(|pool| pool.held == 0) {
-            self.pools.private.remove(&id);
+            self.pools.forget(id);
         }
         Ok(())
     }

@@ -30,17 +30,29 @@ const FIRST_CLASS: u32 = MIB.ilog2();
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounding {
     legacy: bool,
-    /// Some class has more than one division.
-    divided: bool,
+    /// To multiples of 512 B and nothing else.
+    plain: bool,
     divisions: [u64; CLASSES],
     large_segment: u64,
+}
+
+/// Block size of a request of `size` bytes. `divisions` are pairs (class in MiB, number of divisions), as snapshots list them; classes
+/// that are not named are not divided. A size that 64 bits cannot hold after rounding stays as it is.
+pub fn rounded(divisions: &[(u64, u64)], size: u64) -> u64 {
+    let mut settings = Settings::new(Version::V2_15);
+    for (class_mib, count) in divisions {
+        let class = class_mib.max(&1).ilog2() as usize;
+        settings.divisions[class.min(CLASSES - 1)] = *count;
+    }
+    Rounding::new(&settings).round(size.max(1)).unwrap_or(size)
 }
 
 impl Rounding {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             legacy: settings.version == Version::Legacy,
-            divided: settings.divisions.iter().any(|n| *n > 1),
+            plain: settings.version != Version::Legacy
+                && settings.divisions.iter().all(|n| *n <= 1),
             divisions: settings.divisions,
             large_segment: settings.large_segment,
         }
@@ -49,7 +61,7 @@ impl Rounding {
     /// Bytes set aside for a request of `size` > 0; `None` if 64 bits cannot hold them.
     #[inline]
     pub(super) fn round(&self, size: u64) -> Option<u64> {
-        if self.divided || self.legacy {
+        if !self.plain {
             return self.round_otherwise(size);
         }
         Some(size.checked_add(UNIT - 1)? & !(UNIT - 1))

@@ -3,8 +3,8 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `known` | each version refuses what it does not know: `large_segment_size_mb`, `per_process_memory_fraction`, `throw_on_cudamalloc_oom` and `expandable_segments_reserve` came after 2.9 (RULES 32); `legacy` has no settings |
-//! | `fallback` | of settings given while running, the split limit, divisions and collection threshold that are not named fall back to their defaults; the rest stays (RULES 30, `conf_reset`) |
-//! | `fraction-once` | `per_process_memory_fraction` is read at the start only (RULES 30, `config_fraction`) |
+//! | `fallback` | of settings given while running, the split limit, divisions and collection threshold that are not named fall back to their defaults, and in 2.15 the non-split rounding; the rest stays (RULES 30, `conf_reset`) |
+//! | `fraction-once` | `per_process_memory_fraction` makes a limit at the start only (RULES 30, `config_fraction`); `throw_on_cudamalloc_oom` goes by its latest value |
 //! | `all-or-none` | a refused text changes nothing. Departure: PyTorch keeps what it read before the error |
 //!
 //! Source: `c10/core/AllocatorConfig.cpp` and `c10/cuda/CUDAAllocatorConfig.cpp`, 2.15 and 2.9.1, and what the compiled libraries answer.
@@ -84,8 +84,8 @@ pub(super) struct Settings {
     /// `None`: 9/8 of the device's memory.
     pub(super) expandable_reserve: Option<Reserve>,
     pub(super) large_segment: u64,
-    /// 1: no limit.
-    pub(super) fraction_at_start: f64,
+    /// `per_process_memory_fraction` as it was named last; 1: none.
+    pub(super) fraction: f64,
     pub(super) throw_on_oom: bool,
     /// A proposed fix, in no release: look in the pool once more after outstanding work was waited for.
     pub(super) research_after_sync: bool,
@@ -102,7 +102,7 @@ impl Settings {
             expandable: false,
             expandable_reserve: None,
             large_segment: LARGE_SEGMENT_SIZE,
-            fraction_at_start: 1.0,
+            fraction: 1.0,
             throw_on_oom: false,
             research_after_sync: false,
         }
@@ -115,7 +115,9 @@ impl Settings {
     pub(super) fn with_text(&self, text: &str, at_start: bool) -> Result<Self, String> {
         let mut settings = self.clone();
         settings.max_split = None;
-        settings.max_non_split_rounding = None;
+        if self.version != Version::V2_9 {
+            settings.max_non_split_rounding = None;
+        }
         settings.divisions = [0; CLASSES];
         settings.gc_threshold = 0.0;
         match self.version {

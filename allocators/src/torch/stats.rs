@@ -1,4 +1,4 @@
-//! Statistics exactly as PyTorch counts them, kept lean.
+//! How the statistics are kept: exactly as PyTorch counts, and lean.
 //!
 //! | rule | what it says |
 //! |---|---|
@@ -9,59 +9,12 @@
 //! | `reset` | resetting accumulated statistics also clears retries, ooms, syncs and device counters (RULES 26) |
 //! | `oversize` | counts blocks and segments of at least the split limit **at that moment**, so it may pass below 0 when the limit changes |
 //!
-//! Sums of decreases are derived from sums of increases. Allocated and active move alike except while blocks wait, so the hot path keeps
-//! one peak for both, and [`Tally::settle`] books it whenever the waiting ones change.
+//! A value is kept as its peak and its **room** below the peak: going up takes room away, and only when there is none left, which is rare,
+//! the peak moves. So one subtraction both changes a value and looks at its peak. Sums of decreases follow from sums of increases.
+//! Allocated and active move alike except while blocks wait, so the hot path keeps one peak for both, and [`Tally::settle`] books it
+//! whenever the waiting ones change.
 
-/// A counter as PyTorch shows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stat {
-    /// Now.
-    pub current: i64,
-    /// Highest value since the last reset of peaks.
-    pub peak: i64,
-    /// Sum of increases since the last reset of accumulated statistics.
-    pub allocated: i64,
-    /// Sum of decreases since then.
-    pub freed: i64,
-}
-
-/// A counter for both pools together and for each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatByPool {
-    /// Both pools.
-    pub all: Stat,
-    /// Blocks up to 1 MiB.
-    pub small_pool: Stat,
-    /// Blocks above.
-    pub large_pool: Stat,
-}
-
-/// PyTorch's `DeviceStats`, and the blocks that garbage collection released.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the names are PyTorch's; see `torch.cuda.memory_stats`
-pub struct Statistics {
-    pub allocation: StatByPool,
-    pub segment: StatByPool,
-    pub active: StatByPool,
-    pub inactive_split: StatByPool,
-    pub allocated_bytes: StatByPool,
-    pub reserved_bytes: StatByPool,
-    pub active_bytes: StatByPool,
-    pub inactive_split_bytes: StatByPool,
-    pub requested_bytes: StatByPool,
-    pub oversize_allocations: Stat,
-    pub oversize_segments: Stat,
-    pub num_alloc_retries: u64,
-    pub num_ooms: u64,
-    pub num_sync_all_streams: u64,
-    pub num_device_alloc: u64,
-    pub num_device_free: u64,
-    pub num_oom_rejections: u64,
-    /// Split limit in bytes at the start; `None`: no limit.
-    pub max_split_size: Option<u64>,
-    /// Ours: blocks released by garbage collection.
-    pub gc_released_blocks: u64,
-}
+use super::statistics::{Stat, StatByPool, Statistics};
 
 /// Which of the two kinds of pool.
 pub(super) const SMALL: usize = 0;
@@ -69,182 +22,175 @@ pub(super) const LARGE: usize = 1;
 
 /// A value that goes up and down.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    now: u64,
+struct Level {
     peak: u64,
-    /// Sum of increases.
-    up: u64,
-    /// `now` when `up` was last 0.
-    base: u64,
+    /// Peak less value.
+    room: u64,
+}
+
+impl Level {
+    #[inline(always)]
+    fn now(self) -> u64 {
+        self.peak - self.room
+    }
+
+    #[inline(always)]
+    fn rise(&mut self, by: u64) {
+        let (room, passed) = self.room.overflowing_sub(by);
+        self.room = room;
+        if passed {
+            self.new_peak();
+        }
+    }
+
+    #[cold]
+    fn new_peak(&mut self) {
+        self.peak = self.peak.wrapping_sub(self.room);
+        self.room = 0;
+    }
+
+    #[inline(always)]
+    fn fall(&mut self, by: u64) {
+        self.room += by;
+    }
+
+    /// The peak becomes the present value.
+    fn reset(&mut self) {
+        *self = Self { peak: self.now(), room: 0 };
+    }
+}
+
+/// A value of both pools together and of each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    all: Level,
+    kinds: [Level; 2],
+    /// Sums of increases, and the values when those were last 0.
+    up: [u64; 2],
+    base: [u64; 2],
 }
 
 impl Flow {
-    #[inline]
-    fn rise(&mut self, by: u64) {
-        self.now += by;
-        self.up += by;
-        if self.now > self.peak {
-            self.peak = self.now;
-        }
-    }
-
-    #[inline]
-    fn fall(&mut self, by: u64) {
-        self.now -= by;
-    }
-
-    fn reset_accumulated(&mut self) {
-        self.up = 0;
-        self.base = self.now;
-    }
-
-    fn down(&self) -> u64 {
-        self.base + self.up - self.now
-    }
-}
-
-/// Live blocks of a kind of pool. The peaks of the flows are those since the waiting ones last changed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Live {
-    flow: Flow,
-    /// Freed blocks that wait.
-    waiting: u64,
-    waiting_base: u64,
-    peak: u64,
-    active_peak: u64,
-}
-
-/// A flow of both pools, and the peak of their sum.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pair {
-    kinds: [Flow; 2],
-    peak: u64,
-}
-
-impl Pair {
-    #[inline]
+    #[inline(always)]
     fn rise(&mut self, kind: usize, by: u64) {
         self.kinds[kind].rise(by);
-        let sum = self.kinds[SMALL].now + self.kinds[LARGE].now;
-        if sum > self.peak {
-            self.peak = sum;
-        }
+        self.all.rise(by);
+        self.up[kind] += by;
     }
 
-    #[inline]
+    #[inline(always)]
     fn fall(&mut self, kind: usize, by: u64) {
         self.kinds[kind].fall(by);
-    }
-
-    fn now(&self) -> u64 {
-        self.kinds[SMALL].now + self.kinds[LARGE].now
+        self.all.fall(by);
     }
 
     fn reset_peak(&mut self) {
-        for flow in &mut self.kinds {
-            flow.peak = flow.now;
-        }
-        self.peak = self.now();
+        self.all.reset();
+        self.kinds.iter_mut().for_each(Level::reset);
     }
 
     fn reset_accumulated(&mut self) {
-        for flow in &mut self.kinds {
-            flow.reset_accumulated();
-        }
+        self.up = [0; 2];
+        self.base = self.kinds.map(Level::now);
     }
 
     fn stat(&self) -> StatByPool {
-        let of = |flow: &Flow| stat(flow.now, flow.peak, flow.up, flow.down());
-        by_pool(of(&self.kinds[SMALL]), of(&self.kinds[LARGE]), self.peak)
+        let of = |kind: usize| {
+            let level = self.kinds[kind];
+            stat(level.now(), level.peak, self.up[kind], self.base[kind])
+        };
+        by_pool(of(SMALL), of(LARGE), self.all.peak)
     }
 }
 
-/// Live blocks of both pools: numbers or bytes.
+/// Peaks of allocated and of active values.
 #[derive(Clone, Copy, Debug, Default)]
-struct LivePair {
-    kinds: [Live; 2],
-    /// Highest sum of both since the waiting ones last changed.
-    recent: u64,
-    peak: u64,
-    active_peak: u64,
+struct Peaks {
+    allocated: u64,
+    active: u64,
 }
 
-impl LivePair {
-    #[inline]
-    fn rise(&mut self, kind: usize, by: u64) {
-        self.kinds[kind].flow.rise(by);
-        let sum = self.now();
-        if sum > self.recent {
-            self.recent = sum;
-        }
+impl Peaks {
+    fn raise(&mut self, recent: u64, waiting: u64) {
+        self.allocated = self.allocated.max(recent);
+        self.active = self.active.max(recent + waiting);
     }
+}
 
-    #[inline]
-    fn fall(&mut self, kind: usize, by: u64) {
-        self.kinds[kind].flow.fall(by);
-    }
+/// Live blocks: their number, or their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Live {
+    /// Its peaks are those since the waiting ones last changed.
+    flow: Flow,
+    /// Freed, but waiting.
+    waiting: [u64; 2],
+    waiting_base: [u64; 2],
+    all: Peaks,
+    kinds: [Peaks; 2],
+}
 
-    #[inline]
-    fn now(&self) -> u64 {
-        self.kinds[SMALL].flow.now + self.kinds[LARGE].flow.now
-    }
-
-    fn waiting(&self) -> u64 {
-        self.kinds[SMALL].waiting + self.kinds[LARGE].waiting
+impl Live {
+    fn all_waiting(&self) -> u64 {
+        self.waiting[SMALL] + self.waiting[LARGE]
     }
 
     /// Books the peaks since the last time.
     fn settle(&mut self) {
-        self.peak = self.peak.max(self.recent);
-        self.active_peak = self.active_peak.max(self.recent + self.waiting());
-        self.recent = self.now();
-        for live in &mut self.kinds {
-            live.peak = live.peak.max(live.flow.peak);
-            live.active_peak = live.active_peak.max(live.flow.peak + live.waiting);
-            live.flow.peak = live.flow.now;
+        self.all.raise(self.flow.all.peak, self.all_waiting());
+        for kind in [SMALL, LARGE] {
+            self.kinds[kind].raise(self.flow.kinds[kind].peak, self.waiting[kind]);
         }
+        self.flow.reset_peak();
+    }
+
+    fn wait(&mut self, kind: usize, by: u64) {
+        self.settle();
+        self.flow.fall(kind, by);
+        self.waiting[kind] += by;
+        self.flow.reset_peak();
+    }
+
+    fn arrive(&mut self, kind: usize, by: u64) {
+        self.settle();
+        self.waiting[kind] -= by;
     }
 
     fn reset_peak(&mut self) {
+        self.all = Peaks::default();
+        self.kinds = [Peaks::default(); 2];
+        self.flow.reset_peak();
         self.settle();
-        self.peak = self.now();
-        self.active_peak = self.now() + self.waiting();
-        for live in &mut self.kinds {
-            live.peak = live.flow.now;
-            live.active_peak = live.flow.now + live.waiting;
-        }
     }
 
     fn reset_accumulated(&mut self) {
-        for live in &mut self.kinds {
-            live.flow.reset_accumulated();
-            live.waiting_base = live.waiting;
-        }
+        self.flow.reset_accumulated();
+        self.waiting_base = self.waiting;
     }
 
     /// Allocated, active. Call on a settled one.
     fn stats(&self) -> (StatByPool, StatByPool) {
-        let allocated =
-            |live: &Live| stat(live.flow.now, live.peak, live.flow.up, live.flow.down());
-        let active = |live: &Live| {
-            let now = live.flow.now + live.waiting;
-            let down = live.flow.base + live.waiting_base + live.flow.up - now;
-            stat(now, live.active_peak, live.flow.up, down)
+        let allocated = |kind: usize| {
+            let flow = &self.flow;
+            stat(flow.kinds[kind].now(), self.kinds[kind].allocated, flow.up[kind], flow.base[kind])
         };
-        let [small, large] = &self.kinds;
+        let active = |kind: usize| {
+            let now = self.flow.kinds[kind].now() + self.waiting[kind];
+            let base = self.flow.base[kind] + self.waiting_base[kind];
+            stat(now, self.kinds[kind].active, self.flow.up[kind], base)
+        };
         (
-            by_pool(allocated(small), allocated(large), self.peak),
-            by_pool(active(small), active(large), self.active_peak),
+            by_pool(allocated(SMALL), allocated(LARGE), self.all.allocated),
+            by_pool(active(SMALL), active(LARGE), self.all.active),
         )
     }
 }
 
-fn stat(current: u64, peak: u64, allocated: u64, freed: u64) -> Stat {
+fn stat(current: u64, peak: u64, up: u64, base: u64) -> Stat {
     Stat {
         current: current as i64,
         peak: peak as i64,
-        allocated: allocated as i64,
-        freed: freed as i64,
+        allocated: up as i64,
+        freed: (base + up - current) as i64,
     }
 }
 
@@ -256,28 +202,6 @@ fn by_pool(small: Stat, large: Stat, peak: u64) -> StatByPool {
         freed: small.freed + large.freed,
     };
     StatByPool { all, small_pool: small, large_pool: large }
-}
-
-impl Stat {
-    pub(super) fn rise(&mut self, by: i64) {
-        self.current += by;
-        self.allocated += by;
-        self.peak = self.peak.max(self.current);
-    }
-
-    pub(super) fn fall(&mut self, by: i64) {
-        self.current -= by;
-        self.freed += by;
-    }
-
-    fn reset_peak(&mut self) {
-        self.peak = self.current;
-    }
-
-    fn reset_accumulated(&mut self) {
-        self.allocated = 0;
-        self.freed = 0;
-    }
 }
 
 /// Counters that are not bytes or blocks.
@@ -294,74 +218,87 @@ pub(super) struct Counts {
 /// What is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    blocks: LivePair,
-    bytes: LivePair,
-    requested: Pair,
-    splits: Pair,
-    split_bytes: Pair,
-    segments: Pair,
-    reserved: Pair,
+    blocks: Live,
+    bytes: Live,
+    requested: Flow,
+    /// Free parts of split segments.
+    parts: Flow,
+    part_bytes: Flow,
+    segments: Flow,
+    reserved: Flow,
     pub(super) oversize_blocks: Stat,
     pub(super) oversize_segments: Stat,
     pub(super) counts: Counts,
     pub(super) gc_released: u64,
+    pub(super) spared: u64,
 }
 
 impl Tally {
     /// A block is handed out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn alloc(&mut self, kind: usize, bytes: u64, requested: u64) {
-        self.blocks.rise(kind, 1);
-        self.bytes.rise(kind, bytes);
+        self.blocks.flow.rise(kind, 1);
+        self.bytes.flow.rise(kind, bytes);
         self.requested.rise(kind, requested);
     }
 
     /// A block comes back at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free(&mut self, kind: usize, bytes: u64, requested: u64) {
-        self.blocks.fall(kind, 1);
-        self.bytes.fall(kind, bytes);
+        self.blocks.flow.fall(kind, 1);
+        self.bytes.flow.fall(kind, bytes);
         self.requested.fall(kind, requested);
-    }
-
-    fn settle(&mut self) {
-        self.blocks.settle();
-        self.bytes.settle();
     }
 
     /// A block is freed, and waits.
     pub(super) fn wait(&mut self, kind: usize, bytes: u64) {
-        self.settle();
-        for (pair, by) in [(&mut self.blocks, 1), (&mut self.bytes, bytes)] {
-            let live = &mut pair.kinds[kind];
-            live.flow.now -= by;
-            live.waiting += by;
-            live.flow.peak = live.flow.now;
-            pair.recent = pair.now();
-        }
+        self.blocks.wait(kind, 1);
+        self.bytes.wait(kind, bytes);
     }
 
     /// A block that waited comes back.
     pub(super) fn arrive(&mut self, kind: usize, bytes: u64, requested: u64) {
-        self.settle();
-        self.blocks.kinds[kind].waiting -= 1;
-        self.bytes.kinds[kind].waiting -= bytes;
+        self.blocks.arrive(kind, 1);
+        self.bytes.arrive(kind, bytes);
         self.requested.fall(kind, requested);
     }
 
-    /// Net change of free pieces in split segments.
-    #[inline]
-    pub(super) fn splits(&mut self, kind: usize, blocks: i32, bytes: i64) {
-        match blocks {
-            1.. => self.splits.rise(kind, blocks as u64),
-            0 => {}
-            _ => self.splits.fall(kind, u64::from(blocks.unsigned_abs())),
+    /// A whole free segment was cut: its rest of `bytes` is a free part.
+    #[inline(always)]
+    pub(super) fn part_made(&mut self, kind: usize, bytes: u64) {
+        self.parts.rise(kind, 1);
+        self.part_bytes.rise(kind, bytes);
+    }
+
+    /// `bytes` were cut off a free part.
+    #[inline(always)]
+    pub(super) fn part_cut(&mut self, kind: usize, bytes: u64) {
+        self.part_bytes.fall(kind, bytes);
+    }
+
+    /// A free part of `bytes` was handed out as it is.
+    #[inline(always)]
+    pub(super) fn part_taken(&mut self, kind: usize, bytes: u64) {
+        self.parts.fall(kind, 1);
+        self.part_bytes.fall(kind, bytes);
+    }
+
+    /// `bytes` came back, joined `joined` free parts and are a part themselves.
+    #[inline(always)]
+    pub(super) fn part_joined(&mut self, kind: usize, bytes: u64, joined: u32) {
+        match joined {
+            0 => self.parts.rise(kind, 1),
+            1 => {}
+            _ => self.parts.fall(kind, 1),
         }
-        if bytes > 0 {
-            self.split_bytes.rise(kind, bytes as u64);
-        } else {
-            self.split_bytes.fall(kind, bytes.unsigned_abs());
-        }
+        self.part_bytes.rise(kind, bytes);
+    }
+
+    /// `joined` free parts of `bytes` became a whole free segment.
+    #[inline(always)]
+    pub(super) fn parts_gone(&mut self, kind: usize, bytes: u64, joined: u32) {
+        self.parts.fall(kind, u64::from(joined));
+        self.part_bytes.fall(kind, bytes);
     }
 
     pub(super) fn add_segment(&mut self, kind: usize, bytes: u64) {
@@ -388,24 +325,24 @@ impl Tally {
 
     #[inline]
     pub(super) fn allocated(&self) -> u64 {
-        self.bytes.now()
+        self.bytes.flow.all.now()
     }
 
     #[inline]
     pub(super) fn active(&self) -> u64 {
-        self.bytes.now() + self.bytes.waiting()
+        self.bytes.flow.all.now() + self.bytes.all_waiting()
     }
 
     #[inline]
     pub(super) fn reserved(&self) -> u64 {
-        self.reserved.now()
+        self.reserved.all.now()
     }
 
     pub(super) fn reset_peak(&mut self) {
         self.blocks.reset_peak();
         self.bytes.reset_peak();
-        for pair in self.pairs() {
-            pair.reset_peak();
+        for flow in self.flows() {
+            flow.reset_peak();
         }
         self.oversize_blocks.reset_peak();
         self.oversize_segments.reset_peak();
@@ -414,19 +351,19 @@ impl Tally {
     pub(super) fn reset_accumulated(&mut self) {
         self.blocks.reset_accumulated();
         self.bytes.reset_accumulated();
-        for pair in self.pairs() {
-            pair.reset_accumulated();
+        for flow in self.flows() {
+            flow.reset_accumulated();
         }
         self.oversize_blocks.reset_accumulated();
         self.oversize_segments.reset_accumulated();
         self.counts = Counts::default();
     }
 
-    fn pairs(&mut self) -> [&mut Pair; 5] {
+    fn flows(&mut self) -> [&mut Flow; 5] {
         [
             &mut self.requested,
-            &mut self.splits,
-            &mut self.split_bytes,
+            &mut self.parts,
+            &mut self.part_bytes,
             &mut self.segments,
             &mut self.reserved,
         ]
@@ -443,11 +380,11 @@ impl Tally {
             allocation,
             segment: self.segments.stat(),
             active,
-            inactive_split: self.splits.stat(),
+            inactive_split: self.parts.stat(),
             allocated_bytes,
             reserved_bytes: self.reserved.stat(),
             active_bytes,
-            inactive_split_bytes: self.split_bytes.stat(),
+            inactive_split_bytes: self.part_bytes.stat(),
             requested_bytes: self.requested.stat(),
             oversize_allocations: self.oversize_blocks,
             oversize_segments: self.oversize_segments,
@@ -459,35 +396,8 @@ impl Tally {
             num_oom_rejections: self.counts.rejections,
             max_split_size,
             gc_released_blocks: self.gc_released,
+            spared_blocks: self.spared,
         }
-    }
-}
-
-impl Statistics {
-    /// The main ones, named.
-    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
-        let of = |value: i64| value.max(0) as u64;
-        vec![
-            ("num_alloc_retries", self.num_alloc_retries),
-            ("num_ooms", self.num_ooms),
-            ("num_sync_all_streams", self.num_sync_all_streams),
-            ("num_device_alloc", self.num_device_alloc),
-            ("num_device_free", self.num_device_free),
-            ("num_oom_rejections", self.num_oom_rejections),
-            ("gc_released_blocks", self.gc_released_blocks),
-            ("torch.requested", of(self.requested_bytes.all.current)),
-            ("torch.requested_peak", of(self.requested_bytes.all.peak)),
-            ("allocated_peak", of(self.allocated_bytes.all.peak)),
-            ("active_peak", of(self.active_bytes.all.peak)),
-            ("reserved_peak", of(self.reserved_bytes.all.peak)),
-            ("inactive_split_bytes", of(self.inactive_split_bytes.all.current)),
-            ("inactive_split_bytes_peak", of(self.inactive_split_bytes.all.peak)),
-            ("inactive_split_blocks", of(self.inactive_split.all.current)),
-            ("segments", of(self.segment.all.current)),
-            ("active_blocks", of(self.active.all.current)),
-            ("oversize_allocations", of(self.oversize_allocations.current)),
-            ("oversize_segments", of(self.oversize_segments.current)),
-        ]
     }
 }
 

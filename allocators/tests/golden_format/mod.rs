@@ -24,7 +24,7 @@ mod table;
 pub(crate) use case::Case;
 pub(crate) use ops::{TraceOp, read_trace};
 pub(crate) use rows::{CallRow, FNV_START, StepResult, StepStats, fnv, step_row};
-pub(crate) use runner::{CaseReport, Difference, GoldenSubject, Totals, compare};
+pub(crate) use runner::{CaseReport, Difference, GoldenSubject, Totals, UNDEFINED, compare};
 pub(crate) use table::{State, TableBlock, TableSegment, digest_text};
 
 use std::path::{Path, PathBuf};

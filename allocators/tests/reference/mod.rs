@@ -5,15 +5,18 @@
 //!
 //! | file | rules |
 //! |---|---|
-//! | `settings` | options (30–32), request and segment sizes (1–4) |
+//! | `settings`, `tokens` | options (30–32), request and segment sizes (1–4) |
 //! | `search` | order of free blocks, search, split test (5–7, 21, 24) |
 //! | `request` | a request from start to end (8–10, 13, 25) |
 //! | `release` | oversize release, full release, garbage collection (11, 12, 14) |
 //! | `free` | free, merge, streams and events (15–17) |
 //! | `expandable` | expandable segments (18–23) |
-//! | `private` | private pools and captures (27–29) |
+//! | `private`, `freeable` | private pools and captures (27–29) |
 //! | `table` | what is where |
 //! | `subject` | the seam to the golden comparison, the only file that knows of it |
+//!
+//! Where the real allocator breaks its own books, the model says so and stops: the oversize release of a part of a segment, and
+//! expandable segments in private pools, whose count of segments can go wrong.
 //!
 //! Left out: several devices, threads, peer access, checkpoints of private pools, `backend:cudaMallocAsync`.
 #![allow(dead_code, reason = "shared by several test programs, each of which uses a part")]
@@ -21,6 +24,7 @@
 mod device;
 mod expandable;
 mod free;
+mod freeable;
 mod private;
 mod release;
 mod request;
@@ -29,8 +33,10 @@ mod settings;
 mod stats;
 mod subject;
 mod table;
+mod tokens;
 
 use device::{Device, Event};
+use freeable::Freeable;
 use settings::Settings;
 use stats::Stats;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -106,7 +112,6 @@ struct Segment {
 struct Private {
     uses: u64,
     segments: i64,
-    freeable: bool,
 }
 
 /// How a request ended.
@@ -140,11 +145,14 @@ pub(crate) struct Reference {
     /// Blocks freed during a capture, whose events are not recorded yet.
     deferred: Vec<u64>,
     private: BTreeMap<u64, Private>,
+    freeable: Freeable,
     /// (private pool, stream) of each `pool_begin` under way, oldest first.
     routes: Vec<(u64, u64)>,
     captures_told: u64,
     capturing: BTreeSet<u64>,
     current_stream: u64,
+    /// Why the real allocator's behaviour is not defined from here on.
+    broken: Option<String>,
     /// Buffers by id; `None` for a null pointer.
     live: BTreeMap<u64, Option<u64>>,
 }
@@ -169,10 +177,12 @@ impl Reference {
             events: BTreeMap::new(),
             deferred: Vec::new(),
             private: BTreeMap::new(),
+            freeable: Freeable::default(),
             routes: Vec::new(),
             captures_told: 0,
             capturing: BTreeSet::new(),
             current_stream: 0,
+            broken: None,
             live: BTreeMap::new(),
         };
         if let Some(fraction) = fraction {
@@ -181,13 +191,17 @@ impl Reference {
         Ok(made)
     }
 
-    /// Rule 10: in 2.15 a fraction of 1 means no limit at all.
+    /// Rule 10: in 2.15 a fraction of 1 means no limit at all. The limit is rounded to the nearest byte there, and down in 2.9.
     fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), String> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(format!("memory fraction: expected 0 to 1, found {fraction}"));
         }
-        let none = fraction == 1.0 && self.version == Version::V2_15;
-        self.limit = (!none).then_some((fraction * self.device.capacity as f64) as u64);
+        let limit = fraction * self.device.capacity as f64;
+        self.limit = match self.version {
+            Version::V2_15 if fraction == 1.0 => None,
+            Version::V2_15 => Some(limit.round() as u64),
+            Version::V2_9 => Some(limit as u64),
+        };
         Ok(())
     }
 

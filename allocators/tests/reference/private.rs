@@ -1,6 +1,6 @@
 //! Private pools and graph captures (rules 27–29).
 
-use super::{Private, Reference, Version};
+use super::{PoolKey, Private, Reference, State, Version};
 
 impl Reference {
     /// Whether events are left alone and nothing is released for a request: during a capture of the current stream; in 2.9
@@ -14,9 +14,15 @@ impl Reference {
         }
     }
 
-    /// The private pool that requests on a stream go to, 0 for none.
+    /// The private pool that requests on a stream go to, 0 for none. If several are routed, 2.15 takes the newest, 2.9 the oldest.
     pub(super) fn route(&self, stream: u64) -> u64 {
-        self.routes.iter().find(|(_, from)| *from == stream).map_or(0, |(pool, _)| *pool)
+        let mut routed =
+            self.routes.iter().filter(|(_, from)| *from == stream).map(|(pool, _)| *pool);
+        let chosen = match self.version {
+            Version::V2_15 => routed.next_back(),
+            Version::V2_9 => routed.next(),
+        };
+        chosen.unwrap_or(0)
     }
 
     pub(super) fn pool_begin(&mut self, pool: u64, stream: u64) -> Result<(), String> {
@@ -27,7 +33,7 @@ impl Reference {
         }
         match self.private.get_mut(&pool) {
             None => {
-                self.private.insert(pool, Private { uses: 1, segments: 0, freeable: false });
+                self.private.insert(pool, Private { uses: 1, segments: 0 });
             }
             Some(known) if known.uses > 0 => known.uses += 1,
             Some(_) => {
@@ -51,24 +57,37 @@ impl Reference {
         let known =
             known.ok_or_else(|| format!("pool_release: expected a pool in use, found {pool}"))?;
         known.uses -= 1;
-        known.freeable = known.uses == 0;
+        if known.uses == 0 {
+            self.freeable.insert(pool);
+        }
         Ok(())
     }
 
-    /// The pools whose memory may go back to the device.
-    pub(super) fn freeable_pools(&self) -> Vec<u64> {
-        self.private.iter().filter(|(_, known)| known.freeable).map(|(pool, _)| *pool).collect()
-    }
-
+    /// Segments are counted once per growth but taken off once per unmapping, so that an expandable pool can seem empty while
+    /// it still has memory. The real allocator then goes on with a pool that it has deleted.
     pub(super) fn forget_if_empty(&mut self, pool: u64) {
         if self.private[&pool].segments == 0 {
+            if self
+                .blocks
+                .values()
+                .any(|block| block.pool.owner == pool && block.state != State::Unmapped)
+            {
+                self.broken =
+                    Some(format!("deletion of private pool {pool}, which still has memory"));
+            }
             self.private.remove(&pool);
+            self.freeable.remove(pool);
         }
     }
 
-    pub(super) fn count_segment_gone(&mut self, pool: super::PoolKey) {
+    /// The real allocator checks that there was one to take off.
+    pub(super) fn count_segment_gone(&mut self, pool: PoolKey) {
         if let Some(known) = self.private.get_mut(&pool.owner) {
             known.segments -= 1;
+            if known.segments < 0 {
+                self.broken =
+                    Some(format!("a segment less than none in private pool {}", pool.owner));
+            }
         }
     }
 

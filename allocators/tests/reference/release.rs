@@ -6,7 +6,7 @@ impl Reference {
     /// Rule 11. True if enough was released that asking again is worth it.
     pub(super) fn release_oversize(&mut self, pool: PoolKey, size: u64, stream: u64) -> bool {
         let limit = self.settings.max_split_size;
-        if limit == u64::MAX || self.settings.expandable {
+        if limit == u64::MAX {
             return false;
         }
         let wanted = size.max(limit);
@@ -30,14 +30,15 @@ impl Reference {
         released >= wanted
     }
 
-    /// Rule 12: waits for all events, then gives back whatever is not in use.
+    /// Rule 12: waits for all events, then gives back whatever is not in use. During a capture nothing waits, and the
+    /// default pools are left alone too.
     pub(super) fn release_everything(&mut self) {
         if !self.events_blocked() {
             self.wait_for_events();
+            self.release_pool(PoolKey { owner: 0, small: false });
+            self.release_pool(PoolKey { owner: 0, small: true });
         }
-        self.release_pool(PoolKey { owner: 0, small: false });
-        self.release_pool(PoolKey { owner: 0, small: true });
-        for owner in self.freeable_pools() {
+        for owner in self.freeable.pools() {
             self.release_pool(PoolKey { owner, small: true });
             self.release_pool(PoolKey { owner, small: false });
             self.forget_if_empty(owner);
@@ -59,8 +60,16 @@ impl Reference {
         }
     }
 
-    /// Gives an unsplit cudaMalloc segment back.
+    /// Gives an unsplit cudaMalloc segment back. The oversize release does not look whether the block is one: a split block can
+    /// be oversize if the limit was lowered, or was split by the rule for expandable segments. The real allocator then frees
+    /// memory that is in use.
     fn release_segment(&mut self, at: u64) {
+        if self.is_split(at) {
+            let size = self.block(at).size;
+            self.broken =
+                Some(format!("oversize release of {size} bytes that are a part of a segment"));
+            return;
+        }
         let block = self.blocks.remove(&at).expect("a free block");
         self.device.free(at);
         self.segments.remove(&block.segment);

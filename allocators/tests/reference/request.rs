@@ -64,7 +64,9 @@ impl Reference {
         if self.limit.is_some_and(|limit| after > limit) {
             return Attempt::Failed;
         }
-        if self.settings.throw_on_cudamalloc_oom && after > self.device.capacity {
+        // This goes by the option as it is now, whatever the limit was set to since the start.
+        let share = self.settings.fraction.unwrap_or(1.0) * self.device.capacity as f64;
+        if self.settings.throw_on_cudamalloc_oom && after > share as u64 {
             return Attempt::Rejected;
         }
         let got = if self.settings.expandable {

@@ -1,6 +1,7 @@
 //! The reference's own reading of the settings text (`PYTORCH_CUDA_ALLOC_CONF`), and the sizes that follow from it.
 
 use super::Version;
+use super::tokens::Tokens;
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// Every block is a multiple of this.
@@ -53,24 +54,21 @@ impl Settings {
         }
     }
 
-    /// Reads a settings text over these settings. Four options fall back to their defaults if they are not named, the others stay.
+    /// Reads a settings text over these settings. What falls back to its default if it is not named: see `set_limits` too.
     pub(crate) fn apply(&mut self, text: &str) -> Result<(), String> {
         self.max_split_size = u64::MAX;
         self.divisions = [0; CLASSES];
         self.gc_threshold = 0.0;
-        let mut max_split_mb = None;
-        let mut rounding_mb = None;
-        let tokens = tokenize(text);
-        let mut at = 0;
-        while at < tokens.len() {
-            let key = tokens[at].as_str();
-            at += 1;
-            expect(&tokens, &mut at, ":")?;
-            match key {
-                "max_split_size_mb" => max_split_mb = Some(whole(&tokens, &mut at)?),
-                "max_non_split_rounding_mb" => rounding_mb = Some(whole(&tokens, &mut at)?),
+        let (mut split_mb, mut rounding_mb) = (Vec::new(), Vec::new());
+        let mut tokens = Tokens::new(text, self.version);
+        while !tokens.at_end() {
+            let key = tokens.take()?;
+            tokens.expect(":")?;
+            match key.as_str() {
+                "max_split_size_mb" => split_mb.push(tokens.whole()?),
+                "max_non_split_rounding_mb" => rounding_mb.push(tokens.whole()?),
                 "garbage_collection_threshold" => {
-                    self.gc_threshold = number(&tokens, &mut at)?;
+                    self.gc_threshold = tokens.number()?;
                     if !(self.gc_threshold > 0.0 && self.gc_threshold < 1.0) {
                         return Err(format!(
                             "{key}: expected between 0 and 1, found {}",
@@ -78,52 +76,63 @@ impl Settings {
                         ));
                     }
                 }
-                "roundup_power2_divisions" => self.read_divisions(&tokens, &mut at)?,
-                "expandable_segments" => self.expandable = truth(&tokens, &mut at)?,
-                "backend" => expect(&tokens, &mut at, "native")?,
+                "roundup_power2_divisions" => self.read_divisions(&mut tokens)?,
+                "expandable_segments" => self.expandable = tokens.truth()?,
+                "backend" => tokens.expect("native")?,
+                "pinned_num_register_threads" => {
+                    let threads = tokens.whole()?;
+                    if !threads.is_power_of_two() || threads > 128 {
+                        return Err(format!(
+                            "{key}: expected a power of two up to 128, found {threads}"
+                        ));
+                    }
+                }
                 "release_lock_on_cudamalloc"
                 | "release_lock_on_hipmalloc"
+                | "graph_capture_record_stream_reuse"
                 | "pinned_use_cuda_host_register"
                 | "pinned_use_hip_host_register"
                 | "pinned_use_background_threads" => {
-                    truth(&tokens, &mut at)?;
+                    tokens.truth()?;
                 }
-                "pinned_num_register_threads" | "pinned_reserve_segment_size_mb" => {
-                    whole(&tokens, &mut at)?;
-                }
-                _ if self.version == Version::V2_15 => self.read_newer(key, &tokens, &mut at)?,
+                _ if self.version == Version::V2_15 => self.read_newer(&key, &mut tokens)?,
                 _ => return Err(format!("expected an option, found {key}")),
             }
-            if at < tokens.len() {
-                expect(&tokens, &mut at, ",")?;
+            if !tokens.at_end() {
+                tokens.expect(",")?;
             }
         }
-        self.set_limits(max_split_mb, rounding_mb)
+        self.set_limits(&split_mb, &rounding_mb)
     }
 
-    fn read_newer(&mut self, key: &str, tokens: &[String], at: &mut usize) -> Result<(), String> {
+    fn read_newer(&mut self, key: &str, tokens: &mut Tokens) -> Result<(), String> {
         match key {
             "large_segment_size_mb" => {
-                let mb = whole(tokens, at)?;
+                let mb = tokens.whole()?;
                 if mb <= 10 {
                     return Err(format!("{key}: expected more than 10, found {mb}"));
                 }
-                self.large_segment_size = mb.saturating_mul(MIB);
+                self.large_segment_size = bytes(mb);
             }
-            "throw_on_cudamalloc_oom" => self.throw_on_cudamalloc_oom = truth(tokens, at)?,
+            "throw_on_cudamalloc_oom" => self.throw_on_cudamalloc_oom = tokens.truth()?,
             "per_process_memory_fraction" => {
-                let fraction = number(tokens, at)?;
+                let fraction = tokens.number()?;
                 if !(0.0..=1.0).contains(&fraction) {
                     return Err(format!("{key}: expected 0 to 1, found {fraction}"));
                 }
                 self.fraction = Some(fraction);
             }
-            "expandable_segments_reserve" => {
-                let text = token(tokens, at)?;
-                self.reserve = reserve(text);
+            "expandable_segments_reserve" => self.reserve = reserve(&tokens.take()?),
+            "pinned_reserve_segment_size_mb" => {
+                if tokens.whole()? == 0 {
+                    return Err(format!("{key}: expected more than 0, found 0"));
+                }
             }
-            "graph_capture_record_stream_reuse" => {
-                truth(tokens, at)?;
+            "pinned_max_round_threshold_mb" | "pinned_max_cached_size_mb" => {
+                tokens.whole()?;
+            }
+            "pinned_free_catch_all" => {
+                tokens.truth()?;
             }
             _ => return Err(format!("expected an option, found {key}")),
         }
@@ -131,56 +140,57 @@ impl Settings {
     }
 
     /// These two are checked last, since the large segment size may be named after them.
-    fn set_limits(
-        &mut self,
-        split_mb: Option<u64>,
-        rounding_mb: Option<u64>,
-    ) -> Result<(), String> {
+    fn set_limits(&mut self, split_mb: &[u64], rounding_mb: &[u64]) -> Result<(), String> {
         let least = match self.version {
             Version::V2_15 => self.large_segment_size,
             Version::V2_9 => DEFAULT_LARGE_SEGMENT_SIZE + MIB,
         };
-        for (name, mb) in
+        for (name, all) in
             [("max_split_size_mb", split_mb), ("max_non_split_rounding_mb", rounding_mb)]
         {
-            if let Some(mb) = mb
-                && mb.min(u64::MAX / MIB) * MIB < least
-            {
+            if let Some(mb) = all.iter().find(|mb| bytes(**mb) < least) {
                 return Err(format!("{name}: expected at least {}, found {mb}", least / MIB));
             }
         }
-        if let Some(mb) = split_mb {
-            self.max_split_size = mb.min(u64::MAX / MIB) * MIB;
+        if let Some(mb) = split_mb.last() {
+            self.max_split_size = bytes(*mb);
         }
-        self.max_non_split_rounding =
-            rounding_mb.map_or(self.large_segment_size, |mb| mb.min(u64::MAX / MIB) * MIB);
+        // 2.9 keeps the value that it has; 2.15 falls back to the large segment size.
+        match (rounding_mb.last(), self.version) {
+            (Some(mb), _) => self.max_non_split_rounding = bytes(*mb),
+            (None, Version::V2_15) => self.max_non_split_rounding = self.large_segment_size,
+            (None, Version::V2_9) => {}
+        }
         Ok(())
     }
 
-    fn read_divisions(&mut self, tokens: &[String], at: &mut usize) -> Result<(), String> {
-        if tokens.get(*at).is_none_or(|token| token != "[") {
-            let all = whole(tokens, at)?;
-            if !all.is_power_of_two() {
-                return Err(format!(
-                    "roundup_power2_divisions: expected a power of two, found {all}"
-                ));
-            }
-            self.divisions = [all; CLASSES];
-            return Ok(());
+    fn read_divisions(&mut self, tokens: &mut Tokens) -> Result<(), String> {
+        if tokens.next_is("[") {
+            tokens.expect("[")?;
+            return self.read_division_list(tokens);
         }
-        *at += 1;
+        let all = tokens.whole()?;
+        if !all.is_power_of_two() {
+            return Err(format!("roundup_power2_divisions: expected a power of two, found {all}"));
+        }
+        self.divisions = [all; CLASSES];
+        Ok(())
+    }
+
+    fn read_division_list(&mut self, tokens: &mut Tokens) -> Result<(), String> {
         let mut first = true;
         let mut last = 0;
-        while tokens.get(*at).is_some_and(|token| token != "]") {
-            let rest = tokens[*at] == ">";
-            let name = if rest { token(tokens, at).map(|_| 0)? } else { whole(tokens, at)? };
-            if !rest && !name.is_power_of_two() {
+        // 2.9 does not miss the closing bracket after a comma.
+        while !tokens.next_is("]") && (self.version == Version::V2_15 || !tokens.at_end()) {
+            let rest = tokens.next_is(">");
+            let name = if rest { tokens.take().map(|_| 1)? } else { tokens.whole()? };
+            if !name.is_power_of_two() {
                 return Err(format!(
                     "roundup_power2_divisions: expected a size that is a power of two, found {name}"
                 ));
             }
-            expect(tokens, at, ":")?;
-            let value = whole(tokens, at)?;
+            tokens.separator(":")?;
+            let value = tokens.whole()?;
             if value != 0 && !value.is_power_of_two() {
                 return Err(format!(
                     "roundup_power2_divisions: expected a power of two or 0, found {value}"
@@ -197,11 +207,11 @@ impl Settings {
                 self.divisions[from..=last].fill(value);
                 first = false;
             }
-            if tokens.get(*at).is_some_and(|token| token != "]") {
-                expect(tokens, at, ",")?;
+            if !tokens.next_is("]") {
+                tokens.separator(",")?;
             }
         }
-        expect(tokens, at, "]")
+        if tokens.at_end() { Ok(()) } else { tokens.expect("]") }
     }
 
     /// The block size that a request asks for.
@@ -242,46 +252,8 @@ impl Settings {
     }
 }
 
-fn tokenize(text: &str) -> Vec<String> {
-    let mut tokens = vec![String::new()];
-    for character in text.chars() {
-        match character {
-            ',' | ':' | '[' | ']' => tokens.extend([character.to_string(), String::new()]),
-            ' ' => {}
-            _ => tokens.last_mut().expect("never empty").push(character),
-        }
-    }
-    tokens.retain(|token| !token.is_empty());
-    tokens
-}
-
-fn token<'t>(tokens: &'t [String], at: &mut usize) -> Result<&'t str, String> {
-    let found = tokens.get(*at).ok_or("expected a value, found the end of the settings")?;
-    *at += 1;
-    Ok(found)
-}
-
-fn expect(tokens: &[String], at: &mut usize, wanted: &str) -> Result<(), String> {
-    let found = token(tokens, at)?;
-    if found == wanted { Ok(()) } else { Err(format!("expected {wanted}, found {found}")) }
-}
-
-fn truth(tokens: &[String], at: &mut usize) -> Result<bool, String> {
-    match token(tokens, at)? {
-        "True" => Ok(true),
-        "False" => Ok(false),
-        found => Err(format!("expected True or False, found {found}")),
-    }
-}
-
-fn whole(tokens: &[String], at: &mut usize) -> Result<u64, String> {
-    let found = token(tokens, at)?;
-    found.parse().map_err(|_| format!("expected a whole number, found {found}"))
-}
-
-fn number(tokens: &[String], at: &mut usize) -> Result<f64, String> {
-    let found = token(tokens, at)?;
-    found.parse().map_err(|_| format!("expected a number, found {found}"))
+fn bytes(mb: u64) -> u64 {
+    mb.min(u64::MAX / MIB) * MIB
 }
 
 /// A fraction of the device, or an absolute size such as `2G`. Anything else is ignored with a warning.

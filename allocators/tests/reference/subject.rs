@@ -3,6 +3,7 @@
 use super::{Answer, Reference};
 use crate::golden_format::{
     CallRow, GoldenSubject, State, StepResult, StepStats, TableBlock, TableSegment, TraceOp,
+    UNDEFINED,
 };
 use std::collections::BTreeMap;
 
@@ -25,8 +26,9 @@ impl Reference {
 
 impl GoldenSubject for Reference {
     fn apply(&mut self, op: &TraceOp) -> Result<StepResult, String> {
+        let mut result = StepResult::Done;
         match op {
-            TraceOp::Alloc { id, size, stream } => return Ok(self.alloc_op(*id, *size, *stream)),
+            TraceOp::Alloc { id, size, stream } => result = self.alloc_op(*id, *size, *stream),
             TraceOp::Free { id } => match self.live.remove(id) {
                 None => return Ok(StepResult::Skip),
                 Some(None) => {}
@@ -51,7 +53,7 @@ impl GoldenSubject for Reference {
             TraceOp::CaptureBegin { stream } => self.capture_begin(*stream),
             TraceOp::CaptureEnd { stream } => self.capture_end(*stream),
         }
-        Ok(StepResult::Done)
+        self.broken.take().map_or(Ok(result), |why| Err(format!("{UNDEFINED}: {why}")))
     }
 
     fn stats(&self) -> StepStats {

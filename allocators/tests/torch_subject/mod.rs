@@ -12,6 +12,7 @@ use vramlab_sim::units::{PoolId, StreamId};
 
 use crate::golden_format::{
     CallRow, Case, GoldenSubject, State, StepResult, StepStats, TableBlock, TableSegment, TraceOp,
+    UNDEFINED,
 };
 
 pub(crate) struct TorchSubject {
@@ -60,7 +61,11 @@ impl TorchSubject {
     fn alloc(&mut self, id: u64, size: u64, on: u64) -> Result<StepResult, String> {
         let request = Request { size, stream: stream(on), ordinal: self.ordinal };
         self.ordinal += 1;
-        match self.caching.alloc(&mut self.machine, &request) {
+        let answer = self.caching.alloc(&mut self.machine, &request);
+        if self.caching.statistics().spared_blocks > 0 {
+            return Err(format!("{UNDEFINED}: a part of a segment would be released"));
+        }
+        match answer {
             Ok(placement) => {
                 self.live.insert(id, placement.block);
                 if placement.address == 0 {

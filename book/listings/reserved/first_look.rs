@@ -14,7 +14,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let mut machine = SimMachine::of_capacity(Bytes::gib(80).0);
     let mut strategies = [registry::build(&"torch.caching".parse()?)?];
 
-    println!("op                requested  allocated     active   reserved");
+    println!("step                requested  allocated     active   reserved");
     let mut rows = Rows;
     let mut setup = Setup::new(&mut machine, &mut strategies);
     setup.observer = Some(&mut rows);
@@ -34,8 +34,11 @@ impl Observer for Rows {
             Op::Free { id, .. } => format!("free {}", seen.source.name(id)),
             ref other => other.name().to_owned(),
         };
-        let counts = [seen.requested, seen.usage.allocated, seen.usage.active, seen.held.reserved];
-        let [requested, allocated, active, reserved] = counts.map(Bytes);
-        println!("{op:<16}{requested:>11}{allocated:>11}{active:>11}{reserved:>11}");
+        let step = seen.index + 1;
+        let requested = Bytes(seen.requested);
+        let allocated = Bytes(seen.usage.allocated);
+        let active = Bytes(seen.usage.active);
+        let reserved = Bytes(seen.held.reserved);
+        println!("{step:>2} {op:<15}{requested:>11}{allocated:>11}{active:>11}{reserved:>11}");
     }
 }

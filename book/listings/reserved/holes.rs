@@ -1,4 +1,4 @@
-//! Where the blocks lie after the first six ops.
+//! Where the blocks lie after the first six steps.
 
 use std::error::Error;
 
@@ -7,29 +7,34 @@ use vramlab_sim::allocator::{BlockState, Notice, Reply};
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::{Bytes, Setup, SimMachine, run};
 
-/// Runs the first six ops, then draws every segment, one character for half a MiB.
+// ANCHOR: program
+/// Runs the first six steps, then draws every segment.
 pub fn main() -> Result<(), Box<dyn Error>> {
-    let workload: String = include_str!("workload.jsonl").split_inclusive('\n').take(6).collect();
-    let mut source = JsonlSource::new(workload.as_bytes(), "the first six ops");
+    let workload = include_str!("workload.jsonl");
+    let first_six: String = workload.split_inclusive('\n').take(6).collect();
+    let mut source = JsonlSource::new(first_six.as_bytes(), "the first six steps");
     let mut machine = SimMachine::of_capacity(Bytes::gib(80).0);
     let mut strategies = [registry::build(&"torch.caching".parse()?)?];
     run(&mut source, Setup::new(&mut machine, &mut strategies))?;
 
-    let Reply::Layout(layout) = strategies[0].notice(&mut machine, Notice::Walk)? else {
+    let layout = strategies[0].notice(&mut machine, Notice::Walk)?;
+    let Reply::Layout(layout) = layout else {
         return Err("this strategy does not say what is where".into());
     };
+    let mut drawings = Vec::new();
     for segment in layout.segments {
-        println!("segment of {} ({} pool)", Bytes(segment.size), segment.pool);
-        let mut bar = String::new();
+        let (mut bar, mut pieces, mut free) = (String::new(), String::new(), 0);
         for block in &segment.blocks {
-            let (mark, state) = match block.state {
-                BlockState::Free => (".", "free"),
-                BlockState::Allocated | BlockState::Pending => ("#", "in use"),
-            };
-            bar += &mark.repeat((block.size >> 19) as usize);
-            println!("    {:>7} {state}", Bytes(block.size));
+            let is_free = block.state == BlockState::Free;
+            let (mark, state) = if is_free { (".", "free") } else { ("#", "in use") };
+            bar += &mark.repeat((block.size >> 19) as usize); // one for half a MiB
+            pieces += &format!("    {:>6} {state}\n", Bytes(block.size));
+            free += if is_free { block.size } else { 0 };
         }
-        println!("    |{bar}|\n");
+        let (size, free) = (Bytes(segment.size), Bytes(free));
+        drawings.push(format!("segment of {size}, of it {free} free\n    |{bar}|\n{pieces}"));
     }
+    print!("{}", drawings.join("\n"));
     Ok(())
 }
+// ANCHOR_END: program

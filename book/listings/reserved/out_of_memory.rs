@@ -5,8 +5,9 @@ use std::error::Error;
 use vramlab_allocators::registry;
 use vramlab_sim::engine::{Observer, Outcome, Seen};
 use vramlab_sim::trace::JsonlSource;
-use vramlab_sim::{Bytes, Setup, SimMachine, run};
+use vramlab_sim::{Bytes, Op, Setup, SimMachine, run};
 
+// ANCHOR: program
 /// Runs the workload on a device of 38 MiB and prints what is refused.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let workload = include_str!("workload.jsonl");
@@ -29,8 +30,10 @@ struct Refusals;
 
 impl Observer for Refusals {
     fn after(&mut self, seen: &Seen<'_>) {
-        if let Outcome::Refused(why) = seen.outcome {
-            println!("op {}: {why}", seen.index + 1);
+        if let (Op::Alloc { size, .. }, Outcome::Refused(why)) = (seen.op, seen.outcome) {
+            println!("step {} asked for {}", seen.index + 1, Bytes(*size));
+            println!("{}", why.to_string().replace("; ", ";\n  "));
         }
     }
 }
+// ANCHOR_END: program

@@ -29,6 +29,8 @@ pub enum AddressPlacement {
 
 /// No node.
 const NIL: u32 = 0;
+/// Far more than a treap of 2^32 nodes is deep (about 2 ln n).
+const DEPTH_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 struct Gap {
@@ -129,6 +131,25 @@ impl Gaps {
         self.root = self.join(low, high);
     }
 
+    /// Gives the gap that begins at `start` other bounds, still between its neighbours.
+    fn resize(&mut self, start: Address, new_start: Address, new_size: u64) {
+        let mut path = [NIL; DEPTH_MAX];
+        let (mut at, mut depth) = (self.root, 0);
+        loop {
+            path[depth] = at;
+            let gap = &mut self.nodes[at as usize];
+            if gap.start == start {
+                (gap.start, gap.size) = (new_start, new_size);
+                break;
+            }
+            at = if start < gap.start { gap.left } else { gap.right };
+            depth += 1;
+        }
+        for at in path[..=depth].iter().rev() {
+            self.refresh(*at);
+        }
+    }
+
     /// The last gap that begins below `address`.
     fn before(&self, address: Address) -> Option<(Address, u64)> {
         let (mut at, mut found) = (self.root, None);
@@ -154,7 +175,7 @@ impl Gaps {
         if self.node(self.root).largest < size {
             return None;
         }
-        let mut path = [NIL; 128];
+        let mut path = [NIL; DEPTH_MAX];
         let (mut at, mut depth) = (self.root, 0);
         loop {
             path[depth] = at;
@@ -188,15 +209,17 @@ impl Gaps {
         let apart = |address: u64| self.boundary > 0 && address.is_multiple_of(self.boundary);
         let before = self.before(low).filter(|(start, size)| start + size == low && !apart(low));
         let after = self.at(high).filter(|_| !apart(high));
-        if let Some((start, _)) = before {
-            self.remove(start);
-            low = start;
+        low = before.map_or(low, |(start, _)| start);
+        high += after.unwrap_or_default();
+        match (before, after) {
+            (Some(_), Some(_)) => {
+                self.remove(start + size);
+                self.resize(low, low, high - low);
+            }
+            (Some(_), None) => self.resize(low, low, high - low),
+            (None, Some(_)) => self.resize(start + size, low, high - low),
+            (None, None) => self.insert(low, high - low),
         }
-        if let Some(size) = after {
-            self.remove(high);
-            high += size;
-        }
-        self.insert(low, high - low);
         (low, high - low)
     }
 

@@ -167,7 +167,9 @@ impl SimMachine {
 
     fn pay_price(&mut self, price: impl Fn(&CostTable) -> &Price, bytes: u64) {
         let options = &self.devices[self.current].options;
-        self.time.now += price(&options.costs).of(bytes, options.granule);
+        if !options.costs.is_free_of_charge() {
+            self.time.now += price(&options.costs).of(bytes, options.granule);
+        }
     }
 
     /// The host waits for every stream of the current device.

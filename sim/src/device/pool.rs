@@ -169,23 +169,23 @@ impl Pool {
         owner: Slot,
         moment: Moment,
     ) {
-        self.put_free(address, size, owner, moment);
         let is_owned = |block: &Block| matches!(block.state, State::Free(by, _) if by == owner);
-        let (mut start, mut end) = (address, address + size);
+        let (mut start, mut end, mut whole) = (address, address + size, moment);
         if !chunks.contains_key(&address)
             && let Some((at, block)) = self.blocks.range(..address).next_back()
             && at + block.size == address
             && is_owned(block)
         {
             start = *at;
+            whole.join(&self.take_free(address - start, start).1);
         }
         if !chunks.contains_key(&end)
-            && let Some(block) = self.blocks.get(&end).filter(|block| is_owned(block))
+            && let Some(size) =
+                self.blocks.get(&end).filter(|block| is_owned(block)).map(|b| b.size)
         {
-            end += block.size;
+            whole.join(&self.take_free(size, end).1);
+            end += size;
         }
-        if end - start > size {
-            self.join(start, end, owner);
-        }
+        self.put_free(start, end - start, owner, whole);
     }
 }

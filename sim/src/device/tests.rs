@@ -251,3 +251,22 @@ fn capture_status_is_what_the_engine_says() -> Tested {
     assert!(!machine.capture_status(StreamId(0))?);
     Ok(())
 }
+
+#[test]
+fn access_and_unmap_are_paid_by_the_handle() -> Tested {
+    let mut options = DeviceOptions::default();
+    for (name, ns) in [("cuMemSetAccess", 36.0), ("cuMemUnmap", 26.0)] {
+        assert!(options.costs.set(name, Price::flat(ns)));
+    }
+    let mut machine = SimMachine::new(options);
+    let range = machine.reserve(6 * MIB)?;
+    for page in 0..3 {
+        let handle = machine.create(2 * MIB)?;
+        machine.map(range + page * 2 * MIB, handle)?;
+    }
+    machine.set_access(range, 6 * MIB)?;
+    assert_eq!(machine.now(), Nanos(3 * 36));
+    machine.unmap(range, 4 * MIB)?;
+    assert_eq!(machine.now(), Nanos(3 * 36 + 2 * 26));
+    Ok(())
+}

@@ -40,7 +40,10 @@ impl<R: Read, S: Sink> Machine<'_, R, S> {
         let target = self.heap.resolve(self.stack[start - 1]);
         let filled = match target.tag() {
             Tag::FreshDict => Some(match self.sink.take_dict(self.heap, items) {
-                Some(handle) => Value::taken(handle),
+                Some(handle) => {
+                    self.learn(start);
+                    Value::taken(handle)
+                }
                 None => self.heap.new_dict(items, self.at),
             }),
             Tag::Dict => {

@@ -56,6 +56,8 @@ pub struct Heap {
     seed: Seed,
     pair: Option<(Value, Value, Value)>,
     container_bytes: usize,
+    /// Room for the items of a list while it is read.
+    pub(super) scratch: Vec<Value>,
 }
 
 impl Heap {
@@ -116,6 +118,15 @@ impl Heap {
             Tag::FreshList => View::List(&[]),
             Tag::FreshDict => View::Dict(&[]),
             Tag::Taken => View::Taken(value.payload()),
+        }
+    }
+
+    /// Whether a value is a scalar or a tuple of small numbers, which cannot change.
+    pub(crate) fn is_immutable(&self, value: Value) -> bool {
+        match self.view(value) {
+            View::List(_) | View::Dict(_) | View::Taken(_) => false,
+            View::Tuple(items) => items.iter().all(|item| item.as_small_int().is_some()),
+            _ => true,
         }
     }
 

@@ -25,9 +25,14 @@ pub(super) struct Input<R> {
 
 impl<R: Read> Input<R> {
     pub(super) fn new(reader: R, total: Option<u64>) -> Self {
-        let size = total.map_or(BUFFER_BYTES, |total| BUFFER_BYTES.min(total as usize));
+        let size = total.map_or(BUFFER_BYTES, |total| total.min(BUFFER_BYTES as u64) as usize);
         let buffer = vec![0; size.max(LOW_BYTES) + PAD_BYTES];
         Input { reader, buffer, at: 0, end: 0, base: 0, done: false, total }
+    }
+
+    /// Length of the whole, if it is known.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.total
     }
 
     /// Offset of the next byte.
@@ -47,6 +52,18 @@ impl<R: Read> Input<R> {
         let mut window = [0; 16];
         window.copy_from_slice(&self.buffer[self.at..self.at + 16]);
         window
+    }
+
+    /// The buffer with its zero bytes, and where in it the next byte and the end of the data are.
+    #[inline]
+    pub(super) fn buffered(&self) -> (&[u8], usize, usize) {
+        (&self.buffer[..self.end + PAD_BYTES], self.at, self.end)
+    }
+
+    /// Steps to a place in the buffer that [`Input::buffered`] showed.
+    #[inline]
+    pub(super) fn skip_to(&mut self, at: usize) {
+        self.at = at.min(self.end);
     }
 
     /// Steps over `count` ≤ 16 bytes that [`Input::window`] showed.

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use super::again::Shape;
 use super::error::{Error, Problem, Result};
 use super::heap::Heap;
 use super::input::Input;
@@ -25,6 +26,9 @@ pub(super) struct Machine<'a, R, S> {
     pub(super) floors: Vec<usize>,
     /// Byte of the opcode in hand.
     pub(super) at: u64,
+    /// Byte of the last EMPTY_DICT that was carried out.
+    pub(super) dict_at: u64,
+    pub(super) shapes: Vec<Shape>,
 }
 
 impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
@@ -45,6 +49,8 @@ impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
             floor: 0,
             floors: Vec::new(),
             at: 0,
+            dict_at: 0,
+            shapes: Vec::new(),
         }
     }
 
@@ -54,6 +60,7 @@ impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
             if self.input.is_low() {
                 self.check_memory()?;
                 self.input.refill()?;
+                self.expect();
             }
             self.at = self.input.offset();
             let window = self.input.window();
@@ -63,6 +70,15 @@ impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
                 return Ok(self.heap.resolve(value));
             }
             self.step(window)?;
+        }
+    }
+
+    /// Lets memo and sink make room for as much again as came from the part that is read.
+    fn expect(&mut self) {
+        if let Some(total) = self.input.total() {
+            let done = self.input.offset().min(total);
+            self.heap.memo.expect(done, total);
+            self.sink.expect(done, total);
         }
     }
 
@@ -104,6 +120,10 @@ impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
                 self.mark()
             }
             op::EMPTY_DICT => {
+                if self.again() {
+                    return Ok(());
+                }
+                self.dict_at = self.at;
                 self.input.skip(1)?;
                 self.push(Value::FRESH_DICT)
             }
@@ -426,7 +446,7 @@ impl<'a, R: Read, S: Sink> Machine<'a, R, S> {
 }
 
 #[inline]
-fn u32_at(w: &[u8; 16]) -> u32 {
+pub(super) fn u32_at(w: &[u8; 16]) -> u32 {
     u32::from_le_bytes([w[1], w[2], w[3], w[4]])
 }
 
@@ -437,7 +457,7 @@ fn u64_at(w: &[u8; 16]) -> u64 {
 
 /// The integer of a LONG1 of at most eight bytes.
 #[inline]
-fn short_int(w: &[u8; 16]) -> i64 {
+pub(super) fn short_int(w: &[u8; 16]) -> i64 {
     let raw = u64::from_le_bytes([w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9]]);
     let unused_bits = 64 - 8 * u32::from(w[1]);
     match unused_bits {

@@ -8,6 +8,9 @@ use super::value::Value;
 /// from 0 up without gaps.
 const DENSE_FREE: usize = 4096;
 
+/// Room is never made for more entries than this at once: sizes of files can be lies (sparse ones).
+const GUESS_MAX: usize = 1 << 27;
+
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     dense: Vec<Value>,
@@ -41,6 +44,25 @@ impl Memo {
         self.put_out_of_order(index, value)
     }
 
+    /// Stores as the last of a memo without gaps; `false` if that is not how this one is.
+    #[inline]
+    pub(super) fn put_last(&mut self, index: u32, value: Value) -> bool {
+        let last = index as usize == self.dense.len() && index == self.count && index < u32::MAX;
+        if last {
+            self.dense.push(value);
+            self.count += 1;
+        }
+        last
+    }
+
+    /// Takes back what [`Memo::put_last`] stored since there were `count` entries.
+    pub(super) fn rewind(&mut self, count: u32) {
+        if self.count > count {
+            self.dense.truncate(count as usize);
+            self.count = count;
+        }
+    }
+
     #[cold]
     fn put_out_of_order(&mut self, index: u32, value: Value) -> Result<(), Value> {
         if let Some(old) = self.get(index) {
@@ -61,6 +83,20 @@ impl Memo {
             self.dense.push(value);
         } else {
             self.sparse.insert(index, value);
+        }
+    }
+
+    /// Makes room for what the rest of the data is likely to store.
+    pub(super) fn expect(&mut self, done: u64, total: u64) {
+        let stored = self.dense.len();
+        if stored <= DENSE_FREE || done == 0 {
+            return;
+        }
+        let all = stored as u128 * u128::from(total) / u128::from(done);
+        let all = usize::try_from(all).unwrap_or(usize::MAX).min(GUESS_MAX);
+        if all > self.dense.capacity() {
+            // A guess: that the room cannot be had is no error.
+            let _ = self.dense.try_reserve_exact((all + all / 32).saturating_sub(stored));
         }
     }
 

@@ -10,10 +10,12 @@
 //! | `flat`     | no recursion: nesting costs a mark, a list that contains itself is only a number in its own items  |
 //! | `bounded`  | a declared length is checked before memory is asked for; [`Limits`] bound the rest                 |
 //! | `streamed` | one buffer of 256 KiB; a [`Sink`] takes finished dicts, so that no tree of the whole file exists   |
+//! | `alike`    | dicts with the keys of one before are read without the stack; see `again`                          |
 //!
 //! Left out: the content of `bytes` (only the length is kept), integers beyond 128 bits, out-of-band buffers,
 //! and storing a second, different object under the same memo number.
 
+mod again;
 mod error;
 mod fill;
 mod heap;
@@ -31,6 +33,7 @@ mod tests;
 
 use std::io::Read;
 
+pub(crate) use again::KEYS_MAX as SHAPE_KEYS_MAX;
 pub use error::{Error, Problem, Result};
 pub use heap::{Heap, View};
 pub(crate) use interned::{Interned, Seed};

@@ -62,10 +62,10 @@ struct Segment {
 }
 
 impl<E: Entries> Recording<E> {
-    /// Finds the state before the first entry. `end` are the segments of this device after the last entry, in the order of the file, with
-    /// stream numbers of [`Recording::stream`] still to come: their `stream` is an index into `handles`.
-    pub fn new(entries: E, end: &Layout, handles: Vec<u64>, rules: &Rules<'_>) -> Self {
-        let mut streams = handles;
+    /// Finds the state before the first entry. `end` are the segments of this device after the last entry, in address order, and
+    /// `handles` the stream handle of each; their stream numbers are filled in.
+    pub fn new(entries: E, end: &mut Layout, handles: Vec<u64>, rules: &Rules<'_>) -> Self {
+        let mut streams = handles.clone();
         for index in 0..entries.len() {
             let entry = entries.entry(index);
             if is_block_action(entry.action) || is_segment_action(entry.action) {
@@ -86,6 +86,9 @@ impl<E: Entries> Recording<E> {
             gaps: 0,
             trouble: None,
         };
+        for (segment, handle) in end.segments.iter_mut().zip(handles) {
+            segment.stream = recording.stream(handle);
+        }
         let mut walk = Walk::of(end);
         for index in (0..recording.entries.len()).rev() {
             let entry = recording.entries.entry(index);

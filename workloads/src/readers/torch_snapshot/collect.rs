@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::alike::Alike;
 use super::columns::{Action, Entry, StackId, TagId, Trace};
 use super::draft::{self, Draft, Mismatch};
 use super::model::{Stacks, Tag};
@@ -48,6 +49,8 @@ pub(super) enum Slot {
     Open(Value),
 }
 
+/// From so many rows on, their number in the whole file is guessed.
+const ROWS_TO_GUESS: u64 = 2000;
 /// Slots with this bit hold an index into the open lists.
 const OPEN: u32 = 1 << 31;
 
@@ -66,11 +69,15 @@ pub(super) struct Collector {
     /// Names of unknown actions, by number.
     pub(super) unknown: Vec<StrId>,
     scratch: Vec<u32>,
+    /// Kinds of entries that look alike, by number.
+    pub(super) shapes: Vec<Alike>,
 }
 
 impl Collector {
     /// Number of rows, frames or slots that handles can tell apart.
     const OBJECTS_MAX: usize = (OPEN - 1) as usize;
+    /// Kinds of entry worth remembering; files have one or two.
+    const SHAPES_MAX: usize = 256;
 
     #[inline]
     pub(super) fn tag_number(&mut self, tag: Tag) -> TagId {
@@ -166,7 +173,7 @@ impl Collector {
 
     /// The stack of a `frames` value as far as it needs no closer look: `Some(None)` is an empty list.
     #[inline]
-    fn easy_stack(heap: &Heap, value: Value) -> Option<Option<StackId>> {
+    pub(super) fn easy_stack(heap: &Heap, value: Value) -> Option<Option<StackId>> {
         let value = heap.resolve(value);
         if let Some(handle) = value.as_taken() {
             return match Object::of(handle) {
@@ -180,21 +187,57 @@ impl Collector {
         }
     }
 
+    #[inline]
     fn take_entry(&mut self, heap: &Heap, items: &[Value]) -> Option<u32> {
-        if self.trace.len() >= Self::OBJECTS_MAX {
-            return None;
-        }
         let mut draft = Draft::default();
         let (pairs, _) = items.as_chunks::<2>();
         for [key, value] in pairs {
-            let key = key.as_str()?;
-            if key == word::FRAMES {
-                draft.stack = Collector::easy_stack(heap, *value)?;
-            } else {
-                draft.set(heap, key, *value).ok()?;
-            }
+            Collector::draft_one(&mut draft, heap, key.as_str()?, *value)?;
         }
-        self.push_entry(&draft).ok()
+        self.take_draft(&draft)
+    }
+
+    /// One key of an entry, if it needs no closer look.
+    #[inline]
+    pub(super) fn draft_one(
+        draft: &mut Draft,
+        heap: &Heap,
+        key: StrId,
+        value: Value,
+    ) -> Option<()> {
+        if key == word::FRAMES {
+            draft.stack = Collector::easy_stack(heap, value)?;
+            return Some(());
+        }
+        draft.set(heap, key, value).ok()
+    }
+
+    /// Adds a row that is known piece by piece.
+    #[inline]
+    pub(super) fn push_plain(
+        &mut self,
+        action: Action,
+        addr: u64,
+        size: u64,
+        time_us: Option<u64>,
+        stack: Option<StackId>,
+        tag: u32,
+    ) -> Option<u32> {
+        let row = self.trace.len();
+        if row >= Self::OBJECTS_MAX {
+            return None;
+        }
+        let (addr, tag) = (Some(addr), TagId(tag));
+        self.trace.push(&Entry { action, addr, size, time_us, stack, tag, device_free: None });
+        Some(row as u32)
+    }
+
+    #[inline]
+    pub(super) fn take_draft(&mut self, draft: &Draft) -> Option<u32> {
+        if self.trace.len() >= Self::OBJECTS_MAX {
+            return None;
+        }
+        self.push_entry(draft).ok()
     }
 
     fn take_frame(&mut self, heap: &Heap, items: &[Value]) -> Option<u32> {
@@ -249,7 +292,9 @@ impl Sink for Collector {
     #[inline]
     fn take_dict(&mut self, heap: &Heap, items: &[Value]) -> Option<u64> {
         let (pairs, _) = items.as_chunks::<2>();
-        let has = |word| pairs.iter().any(|[key, _]| key.as_str() == Some(word));
+        let first = pairs.first().and_then(|[key, _]| key.as_str());
+        let has =
+            |word| first == Some(word) || pairs.iter().any(|[key, _]| key.as_str() == Some(word));
         if has(word::ACTION) {
             return self.take_entry(heap, items).map(|row| Object::Entry(row).handle());
         }
@@ -257,6 +302,29 @@ impl Sink for Collector {
             return self.take_frame(heap, items).map(|frame| Object::Frame(frame).handle());
         }
         None
+    }
+
+    fn expect(&mut self, done: u64, total: u64) {
+        let rows = self.trace.len() as u64;
+        if rows > ROWS_TO_GUESS && done > 0 {
+            let all = u128::from(rows) * u128::from(total) / u128::from(done);
+            self.trace.expect(usize::try_from(all).unwrap_or(usize::MAX));
+        }
+    }
+
+    fn learn(&mut self, _: &Heap, keys: &[Value]) -> Option<u32> {
+        let keys: Option<Vec<StrId>> = keys.iter().map(|key| key.as_str()).collect();
+        let keys = keys.filter(|keys| keys.contains(&word::ACTION))?;
+        if self.shapes.len() >= Self::SHAPES_MAX {
+            return None;
+        }
+        self.shapes.push(Alike::new(keys));
+        Some(self.shapes.len() as u32 - 1)
+    }
+
+    #[inline]
+    fn take_again(&mut self, heap: &Heap, number: u32, values: &[Value]) -> Option<u64> {
+        self.take_alike(heap, number, values).map(|row| Object::Entry(row).handle())
     }
 
     fn take_list(&mut self, _: &Heap, items: &[Value]) -> Option<u64> {

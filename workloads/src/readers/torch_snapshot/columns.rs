@@ -86,6 +86,8 @@ pub struct Entry {
     pub device_free: Option<u64>,
 }
 
+/// Room is never made for more rows than this at once: sizes of files can be lies (sparse ones).
+const ROWS_GUESS_MAX: usize = 1 << 25;
 const NO_STACK: u32 = u32::MAX;
 const NO_NUMBER: u64 = u64::MAX;
 
@@ -188,6 +190,30 @@ impl Trace {
             + (self.stacks.len() + self.tags.len()) * size_of::<u32>()
     }
 
+    /// Makes room for `rows` in all, and a little more, so that columns need not move while they grow. A guess: that it
+    /// cannot be had is no error.
+    pub(super) fn expect(&mut self, rows: usize) {
+        fn make_room<T>(column: &mut Vec<T>, more: usize) {
+            let _ = column.try_reserve_exact(more);
+        }
+        let rows = rows.min(ROWS_GUESS_MAX);
+        if rows <= self.actions.capacity() {
+            return;
+        }
+        let more = (rows + rows / 32).saturating_sub(self.actions.len());
+        make_room(&mut self.actions, more);
+        make_room(&mut self.addrs, more);
+        make_room(&mut self.sizes, more);
+        make_room(&mut self.tags, more);
+        if !self.times.is_empty() {
+            make_room(&mut self.times, more);
+        }
+        if !self.stacks.is_empty() {
+            make_room(&mut self.stacks, more);
+        }
+    }
+
+    #[inline]
     pub(super) fn push(&mut self, entry: &Entry) {
         let row = self.actions.len();
         self.actions.push(entry.action);
@@ -227,7 +253,12 @@ impl Trace {
     /// Cuts off the rows from `start` up.
     pub(super) fn split_off(&mut self, start: usize) -> Trace {
         fn tail<T>(column: &mut Vec<T>, start: usize) -> Vec<T> {
-            if column.len() <= start { Vec::new() } else { column.split_off(start) }
+            match start {
+                // All of it: moved, where `split_off` would copy.
+                0 => std::mem::take(column),
+                _ if column.len() <= start => Vec::new(),
+                _ => column.split_off(start),
+            }
         }
         Trace {
             actions: tail(&mut self.actions, start),

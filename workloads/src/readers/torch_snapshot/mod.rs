@@ -13,6 +13,7 @@
 //! Units: bytes, and microseconds since 1970. Left out: `host_traces`, the content of `host_segments`, all but the newest
 //! item of a block's `history` (spring 2023).
 
+mod alike;
 mod check;
 mod collect;
 mod columns;
@@ -26,6 +27,8 @@ mod segments;
 mod settings;
 mod words;
 
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod pickler;
 #[cfg(test)]

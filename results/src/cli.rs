@@ -1,0 +1,106 @@
+//! The command line, and how it ends.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use vramlab_allocators::Spec;
+use vramlab_sim::units::Bytes;
+
+use crate::commands;
+use crate::failure::Outcome;
+use crate::output::Format;
+
+/// Why does GPU memory run out, and which allocator or setting helps? Replays recordings and synthetic workloads through
+/// interchangeable allocator strategies, in simulation.
+///
+/// Without a command: the default comparison on built-in inputs.
+#[derive(Debug, Parser)]
+#[command(name = "vramlab", version, max_term_width = 110, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    common: Common,
+    /// Where the default comparison writes its results.
+    #[arg(long, value_name = "DIR", default_value = "vramlab-out")]
+    out: std::path::PathBuf,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// How results are printed on standard output.
+    #[arg(long, value_enum, default_value_t, global = true)]
+    pub format: Format,
+    /// No progress and no remarks on standard error.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// Device options of commands that run something.
+#[derive(Clone, Debug, Args)]
+pub struct DeviceArgs {
+    /// Device and cost table; `vramlab list devices` shows them. Without it recordings run on one without a context.
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Bytes of the device, such as 16GiB, instead of the device's own.
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<Bytes>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What there is: strategies, workloads, devices, formats
+    List(commands::list::ListArgs),
+    /// Runs workloads through strategies and prints them side by side
+    Compare(commands::compare::CompareArgs),
+    /// Replays recordings of any known format, or checks our strategy against what they recorded
+    Replay(commands::replay::ReplayArgs),
+    /// What is in a recording: peaks and what held them, growth, gaps, segments
+    Inspect(commands::inspect::InspectArgs),
+    /// Which settings help on this recording, and which do nothing
+    Advise(commands::advise::AdviseArgs),
+    /// Writes a recording as our JSON Lines
+    Convert(commands::convert::ConvertArgs),
+    /// Prints a completion script for a shell
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Parses a strategy spec for clap.
+pub fn parse_spec(text: &str) -> Result<Spec, String> {
+    text.parse().map_err(|e: vramlab_allocators::OptionError| e.to_string())
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            commands::remark(&format!("vramlab: {failure}"));
+            failure.code.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let common = &cli.common;
+    match cli.command {
+        None => commands::compare::default(common, &cli.out),
+        Some(Command::List(args)) => commands::list::run(&args, common),
+        Some(Command::Compare(args)) => commands::compare::run(&args, common),
+        Some(Command::Replay(args)) => commands::replay::run(&args, common),
+        Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
+        Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Convert(args)) => commands::convert::run(&args, common),
+        Some(Command::Completions { shell }) => commands::completions(shell),
+    }
+}
+
+/// The command line's definition, for completions.
+pub fn definition() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}

@@ -1,0 +1,285 @@
+//! `vramlab compare`: workloads through strategies, side by side.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rayon::prelude::*;
+use vramlab_allocators::{STRATEGIES, Spec};
+use vramlab_workloads::registry as workloads;
+
+use super::print;
+use crate::cli::{Common, DeviceArgs, parse_spec};
+use crate::failure::{Code, Failure, Outcome};
+use crate::inputs;
+use crate::job::{Input, Place, run_pair};
+use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json, write_whole};
+use crate::progress::Progress;
+use crate::row::Row;
+
+/// Device of a comparison unless another is named.
+const DEVICE: &str = "a100-80gb";
+/// Workloads of the default comparison.
+const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
+/// Strategies of the default comparison.
+const DEFAULT_STRATEGIES: [&str; 14] = [
+    "bound.live_floor",
+    "bound.never_reuse",
+    "cuda.malloc",
+    "classic.first_fit",
+    "classic.next_fit",
+    "classic.best_fit",
+    "classic.worst_fit",
+    "classic.buddy",
+    "classic.segregated",
+    "classic.slab",
+    "classic.tlsf",
+    "torch.caching",
+    "torch.caching:expandable_segments=true",
+    "torch.caching:max_split_size_mb=128",
+];
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Workloads by name; without any (and without --trace): varlen, ocr and bert.
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Parameters of the workloads, such as steps=20,batch=16 (each workload takes those that it knows).
+    #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
+    set: Vec<String>,
+    /// A recording beside them; may be given again.
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
+    /// A strategy with its options; may be given again; `all` means every one.
+    #[arg(long, value_name = "SPEC")]
+    strategy: Vec<String>,
+    #[command(flatten)]
+    place: DeviceArgs,
+    /// Runs each synthetic workload with this many seeds, from 0.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// Also writes compare.json, compare.csv and compare.md there.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The comparison that `vramlab` alone runs: built-in inputs, under a minute; ends with a table and the path of what was written.
+///
+/// # Errors
+/// When the results cannot be written.
+pub fn default(common: &Common, out: &Path) -> Outcome {
+    let args = CompareArgs {
+        workloads: Vec::new(),
+        set: Vec::new(),
+        trace: Vec::new(),
+        strategy: Vec::new(),
+        place: DeviceArgs { device: None, capacity: None },
+        seeds: 1,
+        out: Some(out.to_owned()),
+    };
+    compare(&args, common, true)
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Unknown names, bad parameters, bad traces, an output folder that cannot be written.
+pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
+    compare(args, common, false)
+}
+
+fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
+    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    let specs = strategies(&args.strategy, &DEFAULT_STRATEGIES)?;
+    if let Some(out) = &args.out {
+        // Found out before the work, not after it.
+        std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e))?;
+    }
+    let recordings = inputs::open_all(&args.trace)?;
+    let built_in = if examples { inputs::examples()? } else { Vec::new() };
+    let mut all: Vec<Input<'_>> = Vec::new();
+    all.extend(synthetic(args)?);
+    all.extend(built_in.iter().chain(&recordings).flat_map(inputs::Opened::inputs));
+    let pairs: Vec<(&Input<'_>, &Spec)> =
+        all.iter().flat_map(|input| specs.iter().map(move |spec| (input, spec))).collect();
+    let progress = Progress::new(pairs.len() as u64, common.quiet);
+    let rows: Vec<Row> = pairs
+        .par_iter()
+        .map(|(input, spec)| {
+            let row = run_pair(input, spec, &place, None);
+            progress.step();
+            row
+        })
+        .collect::<Result<_, _>>()?;
+    progress.finish();
+    print(&render(&rows, common.format))?;
+    if let Some(out) = &args.out {
+        write_whole(&out.join("compare.json"), to_json(&rows).as_bytes())?;
+        write_whole(&out.join("compare.csv"), to_csv(&rows).as_bytes())?;
+        write_whole(&out.join("compare.md"), render(&rows, Format::Markdown).as_bytes())?;
+        if !common.quiet {
+            let note = format!(
+                "{} runs on {} ({}), costs {}",
+                rows.len(),
+                place.profile.name,
+                vramlab_sim::Bytes(place.capacity()),
+                place.profile.cost_table_name()
+            );
+            super::remark(&format!(
+                "{note}\nwritten: {0}/compare.json, {0}/compare.csv, {0}/compare.md",
+                out.display()
+            ));
+        }
+    }
+    Ok(Code::Done)
+}
+
+/// The specs given, or the defaults; `all` stands for every strategy.
+///
+/// # Errors
+/// A text that is no spec, or an unknown strategy or option.
+pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Failure> {
+    let texts: Vec<&str> = match given {
+        [] => defaults.to_vec(),
+        given => given
+            .iter()
+            .flat_map(|text| {
+                if text == "all" {
+                    STRATEGIES.iter().map(|s| s.name).collect()
+                } else {
+                    vec![text.as_str()]
+                }
+            })
+            .collect(),
+    };
+    let parse = |text: &str| -> Result<Spec, Failure> {
+        let spec = parse_spec(text).map_err(Failure::usage)?;
+        vramlab_allocators::build(&spec).map_err(Failure::usage)?;
+        Ok(spec)
+    };
+    texts.into_iter().map(parse).collect()
+}
+
+fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
+    let names: Vec<&str> = match args.workloads.as_slice() {
+        [] if args.trace.is_empty() => WORKLOADS.to_vec(),
+        names => names.iter().map(String::as_str).collect(),
+    };
+    let pairs = args.set.iter().map(|pair| {
+        pair.split_once('=')
+            .ok_or_else(|| Failure::usage(format!("--set {pair}: expected name=value")))
+    });
+    let pairs: Vec<(&str, &str)> = pairs.collect::<Result<_, _>>()?;
+    let found: Vec<_> = names
+        .iter()
+        .map(|name| workloads::find(name).map_err(Failure::usage))
+        .collect::<Result<_, _>>()?;
+    for (key, _) in &pairs {
+        if !found.iter().any(|w| w.params.iter().any(|p| p.name == *key)) {
+            let known = found.iter().flat_map(|w| w.params.iter().map(|p| p.name));
+            let hint = vramlab_allocators::options::nearest(key, known);
+            return Err(Failure::usage(format!(
+                "--set {key}=…: no workload here has that parameter; {hint}"
+            )));
+        }
+    }
+    let mut inputs = Vec::new();
+    for workload in found {
+        let own = pairs.iter().filter(|(key, _)| workload.params.iter().any(|p| p.name == *key));
+        let mut params = vramlab_workloads::params::Params::defaults(workload.params);
+        for (key, value) in own {
+            params.set(key, *value).map_err(Failure::usage)?;
+        }
+        for seed in 0..args.seeds {
+            let params = params.clone();
+            let make = move || {
+                let source = (workload.build)(&params, seed).map_err(Failure::usage)?;
+                Ok(source as Box<dyn vramlab_sim::Source>)
+            };
+            make()?;
+            inputs.push(Input {
+                name: workload.name.to_owned(),
+                seed: Some(seed),
+                devices: 1,
+                accesses: workload.carries.accesses,
+                make: Box::new(make),
+            });
+        }
+    }
+    Ok(inputs)
+}
+
+/// Rows as text; as a table, one block per input.
+pub fn render(rows: &[Row], format: Format) -> String {
+    match format {
+        Format::Json => to_json(rows),
+        Format::Csv => to_csv(rows),
+        Format::Table | Format::Markdown => blocks(rows, format == Format::Markdown),
+    }
+}
+
+fn blocks(rows: &[Row], markdown: bool) -> String {
+    let mut text = String::new();
+    for block in rows.chunk_by(|a, b| a.input == b.input && a.seed == b.seed) {
+        let first = &block[0];
+        let floor = block.iter().find(|r| r.ran()).map_or(0, |r| r.live_floor);
+        let seed = first.seed.map_or(String::new(), |s| format!(", seed {s}"));
+        let heading = format!(
+            "{}{seed}: {} ops, live floor {} MiB",
+            first.input,
+            block.iter().map(|r| r.ops).max().unwrap_or(0),
+            mib(floor)
+        );
+        text += &if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
+        let mut grid = Grid::new(&[
+            "strategy<",
+            "outcome<",
+            "peak reserved MiB",
+            "overhead",
+            "fragmentation",
+            "internal",
+            "driver calls",
+            "stall ms",
+            "alloc p99 µs",
+            "ooms",
+            "races",
+        ]);
+        for row in block {
+            if row.ran() {
+                grid.row(vec![
+                    row.strategy.clone(),
+                    row.outcome.to_owned(),
+                    mib(row.peak_reserved),
+                    ratio(row.overhead),
+                    percent(row.fragmentation),
+                    percent(row.internal_frag),
+                    row.memory_calls().to_string(),
+                    format!("{:.2}", row.stall_total_ns as f64 / 1e6),
+                    format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3),
+                    (row.ooms + row.invalid_sizes).to_string(),
+                    row.races.to_string(),
+                ]);
+            } else {
+                let mut cells = vec![row.strategy.clone(), "skipped".to_owned()];
+                cells.resize(11, "-".to_owned());
+                grid.row(cells);
+            }
+        }
+        text += &grid.print(markdown);
+        text += "\n";
+        for row in block.iter().filter(|r| !r.ran()) {
+            text += &format!(
+                "left out: {}: {}\n",
+                row.strategy,
+                row.reason.as_deref().unwrap_or("no reason given")
+            );
+        }
+        for row in block {
+            for note in &row.notes {
+                text += &format!("note: {}: {note}\n", row.strategy);
+            }
+        }
+        text += "\n";
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! `vramlab replay --verify`: does our strategy place what the recording placed?
+//!
+//! Taken from the recording: the requests, the moment a freed block came back, the addresses of new segments, whether the driver had room.
+//! Predicted, and compared: the place inside a segment, which segment, segment sizes, releases, failures, final blocks.
+
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use vramlab_sim::units::Bytes;
+
+use super::print;
+use crate::check::{Check, check};
+use crate::cli::Common;
+use crate::failure::{Code, Failure, Outcome};
+use crate::inputs::{self, Opened};
+use crate::output::{Format, Grid, to_csv, to_json};
+
+/// One device of one file.
+#[derive(Debug, Serialize)]
+struct Line {
+    file: String,
+    device: u16,
+    torch: String,
+    #[serde(flatten)]
+    check: Check,
+}
+
+/// Runs the check over files.
+///
+/// # Errors
+/// Files that cannot be read or are no recording.
+pub fn run(
+    files: &[PathBuf],
+    version: Option<&str>,
+    capacity: Option<Bytes>,
+    common: &Common,
+) -> Outcome {
+    let lines: Vec<Vec<Line>> = files
+        .par_iter()
+        .map(|file| {
+            let opened = inputs::open(file)?;
+            let Opened::Snapshot(snapshot) = &opened else {
+                return Err(Failure::input(format!(
+                    "{}: no PyTorch snapshot; --verify needs one, since other formats do not record where things were placed",
+                    opened.name()
+                )));
+            };
+            let spec = opened.recorded_spec(version)?;
+            let torch = spec.strategy().options.get("version").unwrap_or_default().to_owned();
+            let line = |device: &inputs::DeviceRecording| {
+                Ok(Line {
+                    file: snapshot.name.clone(),
+                    device: device.device,
+                    torch: torch.clone(),
+                    check: check(device, &spec, capacity.map(|c| c.0)).map_err(|f| Failure { message: format!("{}: {f}", file.display()), ..f })?,
+                })
+            };
+            snapshot.devices.iter().map(line).collect::<Result<Vec<_>, Failure>>()
+        })
+        .collect::<Result<_, _>>()?;
+    let lines: Vec<Line> = lines.into_iter().flatten().collect();
+    let text = match common.format {
+        Format::Json => to_json(&lines),
+        Format::Csv => to_csv(&lines),
+        Format::Table | Format::Markdown => table(&lines, common.format == Format::Markdown),
+    };
+    print(&text)?;
+    let mismatches: u64 = lines.iter().map(|l| l.check.mismatch_count).sum();
+    Ok(if mismatches > 0 { Code::Different } else { Code::Done })
+}
+
+fn table(lines: &[Line], markdown: bool) -> String {
+    let mut grid = Grid::new(&[
+        "file<",
+        "device",
+        "torch",
+        "placed",
+        "matched",
+        "gaps",
+        "segments",
+        "final blocks",
+        "mismatches",
+        "remark<",
+    ]);
+    for line in lines {
+        let c = &line.check;
+        grid.row(vec![
+            line.file.clone(),
+            line.device.to_string(),
+            line.torch.clone(),
+            c.placed.to_string(),
+            c.matched.to_string(),
+            c.gaps.to_string(),
+            format!("{} of {}", c.segments_matched, c.segments),
+            format!("{} of {}", c.final_blocks_matched, c.final_blocks),
+            c.mismatch_count.to_string(),
+            c.not_verifiable.as_ref().map_or(String::new(), |why| format!("not verifiable: {why}")),
+        ]);
+    }
+    let sum = |f: fn(&Check) -> u64| lines.iter().map(|l| f(&l.check)).sum::<u64>();
+    let mut text = grid.print(markdown);
+    for line in lines.iter().filter(|l| l.check.mismatch_count > 0) {
+        for what in &line.check.mismatches {
+            text += &format!("\n{}, device {}: {what}", line.file, line.device);
+        }
+    }
+    text += &format!(
+        "\n\nplaced {} / matched {} / gaps {}; {} devices' histories, {} mismatches\n",
+        sum(|c| c.placed),
+        sum(|c| c.matched),
+        sum(|c| c.gaps),
+        lines.len(),
+        sum(|c| c.mismatch_count)
+    );
+    text
+}

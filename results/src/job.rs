@@ -1,0 +1,163 @@
+//! One run: an input, a strategy, a device.
+
+use vramlab_allocators::{Spec, build, find};
+use vramlab_sim::allocator::Allocator;
+use vramlab_sim::device::SimMachine;
+use vramlab_sim::engine::{Observer, Setup, run};
+use vramlab_sim::source::Source;
+use vramlab_sim::units::Bytes;
+
+use crate::failure::Failure;
+use crate::row::Row;
+
+pub use vramlab_sim::device::profile::{self, Profile};
+
+/// Largest capacity that makes sense: addresses beyond it do not fit beside each other in 64 bits.
+const CAPACITY_MAX: u64 = 1 << 50;
+
+fn check_capacity(capacity: u64) -> Result<(), Failure> {
+    if capacity <= CAPACITY_MAX {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "capacity {capacity} is over {}; give --capacity the bytes of a device",
+        Bytes(CAPACITY_MAX)
+    )))
+}
+
+/// Device and cost table of a replay unless another is named.
+const RECORDING_DEVICE: &str = "generic";
+
+/// Makes a fresh source of the same ops.
+pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sync + 'a;
+
+/// An input that can be run again and again.
+pub struct Input<'a> {
+    /// As it is printed.
+    pub name: String,
+    /// Seed, where there is one.
+    pub seed: Option<u64>,
+    /// How many devices its ops name.
+    pub devices: usize,
+    /// Carries uses of buffers by work.
+    pub accesses: bool,
+    /// Fresh source.
+    pub make: Box<MakeSource<'a>>,
+}
+
+/// Where it runs.
+#[derive(Clone)]
+pub struct Place {
+    /// Device and cost table.
+    pub profile: Profile,
+    /// Bytes of the device, if not the profile's own.
+    pub capacity: Option<u64>,
+}
+
+impl Place {
+    /// Bytes of the device.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.unwrap_or(self.profile.options.capacity)
+    }
+
+    /// The device called `name`, with another capacity if given.
+    ///
+    /// # Errors
+    /// An unknown name, or a capacity that the context alone fills.
+    pub fn new(name: &str, capacity: Option<Bytes>) -> Result<Self, Failure> {
+        let profile = profile::device(name).map_err(Failure::usage)?;
+        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        let (capacity, context) = (place.capacity(), place.profile.options.context);
+        check_capacity(capacity)?;
+        if capacity <= context {
+            let message = format!(
+                "capacity {} leaves nothing for a run: the context of device {name} takes {}; give --capacity more than that",
+                Bytes(capacity),
+                Bytes(context)
+            );
+            return Err(Failure::usage(message));
+        }
+        Ok(place)
+    }
+
+    /// Where a recording is replayed: on the named device, or else on one of which all bytes are the allocator's, since what a recording
+    /// tells of its device (reserved and free bytes at a failure) leaves the context out.
+    ///
+    /// # Errors
+    /// As [`Place::new`].
+    pub fn for_recording(name: Option<&str>, capacity: Option<Bytes>) -> Result<Self, Failure> {
+        if let Some(name) = name {
+            return Self::new(name, capacity);
+        }
+        let mut profile = profile::device(RECORDING_DEVICE).map_err(Failure::usage)?;
+        profile.options.context = 0;
+        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        check_capacity(place.capacity())?;
+        if place.capacity() == 0 {
+            return Err(Failure::usage(
+                "capacity 0 leaves nothing for a run; give --capacity more than that",
+            ));
+        }
+        Ok(place)
+    }
+
+    /// A fresh machine of `devices` such devices.
+    pub fn machine(&self, devices: usize) -> SimMachine {
+        let mut options = self.profile.options.clone();
+        options.capacity = self.capacity();
+        SimMachine::with_devices((0..devices).map(|_| options.clone()))
+    }
+}
+
+/// The empty row of a pair: names, options, device.
+pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
+    let mut row = Row::new(&input.name, &spec.to_string());
+    for part in &spec.parts {
+        for (key, value) in part.options.iter() {
+            row.options.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    row.device = place.profile.name.clone();
+    row.cost_table = place.profile.cost_table_name();
+    row.capacity = place.capacity();
+    row.seed = input.seed;
+    row
+}
+
+/// Runs a pair. A pair that does not fit is a row that says why; an input that is bad ends the command.
+///
+/// # Errors
+/// Bad options, bad input, or an error of the simulated driver.
+pub fn run_pair(
+    input: &Input<'_>,
+    spec: &Spec,
+    place: &Place,
+    observer: Option<&mut dyn Observer>,
+) -> Result<Row, Failure> {
+    let strategy = find(&spec.strategy().name).map_err(Failure::usage)?;
+    let mut row = blank(input, spec, place);
+    row.notes = (strategy.inert)(&spec.strategy().options);
+    if strategy.needs.accesses && !input.accesses {
+        return Ok(row.skipped(
+            "the strategy needs to know which work uses which buffer; this input does not say",
+        ));
+    }
+    let mut strategies: Vec<Box<dyn Allocator>> = (0..input.devices)
+        .map(|_| build(spec))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::usage)?;
+    let mut machine = place.machine(input.devices);
+    let mut source = (input.make)()?;
+    let setup = Setup {
+        host_ns: place.profile.host_ns(strategy.name),
+        observer: match observer {
+            Some(observer) => Some(&mut *observer),
+            None => None,
+        },
+        ..Setup::new(&mut machine, &mut strategies)
+    };
+    match run(&mut *source, setup) {
+        Ok(report) => Ok(row.fill(&report)),
+        Err(error) => Err(Failure::input(format!("{} with {spec}: {error}", input.name))),
+    }
+}

@@ -1,0 +1,28 @@
+//! The `vramlab` command, as a library: runs, tables and advice.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`check`] | does a strategy place what a recording placed? |
+//! | [`cli`] | the command line, and how it ends |
+//! | [`failure`] | errors with their exit codes |
+//! | [`inputs`] | recordings, opened by their content |
+//! | [`job`] | one run: an input, a strategy, a device |
+//! | [`live`], [`segments`] | what held a peak, what pins a segment |
+//! | [`row`] | what a run gave, as it is printed and written |
+//! | [`per_op`] | one line per op |
+//! | [`output`] | table, json, csv, markdown |
+//! | [`commands`] | one file a command |
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod cli;
+pub mod commands;
+pub mod failure;
+pub mod inputs;
+pub mod job;
+pub mod live;
+pub mod output;
+pub mod per_op;
+pub mod progress;
+pub mod row;
+pub mod segments;

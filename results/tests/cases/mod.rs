@@ -1,0 +1,95 @@
+//! Runs one case. Forms, fields and neutral names: `cases/README.md` of the shared sets.
+
+mod snapshot;
+mod table;
+mod trace;
+
+use serde_json::Value;
+
+/// What was run and what differed.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) cases: u64,
+    pub(crate) run: u64,
+    pub(crate) checks: u64,
+    pub(crate) skipped: Vec<String>,
+    pub(crate) differences: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn skip(&mut self, id: &str, why: impl std::fmt::Display) {
+        self.skipped.push(format!("{id}: {why}"));
+    }
+
+    /// Compares, by the check's own `cmp`.
+    pub(crate) fn check(&mut self, id: &str, check: &Value, found: &Value) {
+        self.checks += 1;
+        let want = &check["value"];
+        let number = |v: &Value| v.as_f64();
+        let good = match check["cmp"].as_str() {
+            Some("ge") => number(found) >= number(want),
+            Some("le") => number(found) <= number(want),
+            Some("between") => {
+                number(&want[0]) <= number(found) && number(found) <= number(&want[1])
+            }
+            _ => match (number(found), number(want), number(&check["tolerance"])) {
+                (Some(found), Some(want), Some(tolerance)) => (found - want).abs() <= tolerance,
+                (Some(found), Some(want), None) => {
+                    (found - want).abs() < f64::EPSILON * want.abs().max(1.0)
+                }
+                _ => found == want,
+            },
+        };
+        if !good {
+            self.differences.push(format!("{id}: {check}: found {found}"));
+        }
+    }
+}
+
+/// Runs a case, or says why not.
+pub(crate) fn run_case(case: &Value, tally: &mut Tally) {
+    tally.cases += 1;
+    let id = case["id"].as_str().unwrap_or("(no id)");
+    let input = &case["input"];
+    let checks: Vec<&Value> = case["expect"].as_array().into_iter().flatten().collect();
+    let ran = match input["form"].as_str().unwrap_or_default() {
+        "trace" => trace::run(id, input, &checks, tally),
+        "table" => table::run(id, input, &checks, tally),
+        "snapshot_json" | "pickle_hex" => snapshot::run(id, input, &checks, tally),
+        "kv" | "kv_calls" => Err("paged caches come with a later part".to_owned()),
+        "oom_messages" => Err("explaining messages comes with a later part".to_owned()),
+        "pymalloc" => Err("host allocators come with a later part".to_owned()),
+        "uvm" | "chain" => Err("managed and tiered memory come with a later part".to_owned()),
+        other => Err(format!("form {other:?} is not known")),
+    };
+    match ran {
+        Ok(()) => tally.run += 1,
+        Err(why) => tally.skip(id, why),
+    }
+}
+
+/// Our name of a strategy.
+pub(crate) fn our_name(neutral: &str) -> Option<&'static str> {
+    let name = match neutral {
+        "torch_native" => "torch.caching",
+        "buddy" => "classic.buddy",
+        "cuda_async_pool" => "cuda.async_pool",
+        "tf_bfc" => "tensorflow.bfc",
+        "ort_bfc_arena" => "onnxruntime.arena",
+        "cupy_pool" => "cupy.pool",
+        "rmm_pool" => "rmm.pool",
+        "torch_pinned_host" => "torch.pinned_host",
+        other => {
+            return vramlab_allocators::STRATEGIES
+                .iter()
+                .map(|s| s.name)
+                .find(|n| n.replace('.', "_") == other);
+        }
+    };
+    Some(name)
+}
+
+/// A JSON scalar as option text.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

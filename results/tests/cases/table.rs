@@ -1,0 +1,100 @@
+//! Cases whose input is a function with rows.
+
+use serde_json::{Value, json};
+use vramlab_allocators::{Options, Spec, build};
+use vramlab_sim::allocator::{AllocError, Request};
+use vramlab_sim::device::SimMachine;
+use vramlab_sim::units::StreamId;
+
+use super::{Tally, our_name};
+
+/// Runs the rows of the functions that are here.
+pub(crate) fn run(
+    id: &str,
+    input: &Value,
+    checks: &[&Value],
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let allocator = input["allocator"].as_str().unwrap_or_default();
+    let name = our_name(allocator)
+        .filter(|n| vramlab_allocators::find(n).is_ok())
+        .ok_or(format!("{allocator} is not here yet"))?;
+    match input["function"].as_str().unwrap_or_default() {
+        "alloc" => alloc_rows(id, name, input, checks, tally),
+        "round_size" => round_rows(id, name, checks, tally),
+        other => return Err(format!("function {other:?} is not known")),
+    }
+    Ok(())
+}
+
+/// Each size on a fresh device: what it gives, and that a refusal changes nothing.
+fn alloc_rows(id: &str, name: &str, input: &Value, checks: &[&Value], tally: &mut Tally) {
+    let capacity = input["capacity"].as_u64().unwrap_or(80 << 30);
+    for check in checks.iter().filter(|c| c["row"].is_string()) {
+        let row = check["row"].as_str().unwrap_or_default();
+        let label = format!("{id} row {row}");
+        let (result, size) = match row.parse::<u64>() {
+            // A negative size never reaches a strategy: our text form has no such number.
+            Err(_) => ("error:invalid_size", None),
+            Ok(size) => {
+                let mut strategy =
+                    build(&Spec::new(name, Options::default())).expect("a bare strategy builds");
+                let mut machine = SimMachine::of_capacity(capacity);
+                let before = strategy.usage();
+                match strategy
+                    .alloc(&mut machine, &Request { size, stream: StreamId(0), ordinal: 0 })
+                {
+                    Ok(placement) => ("ok", Some(placement.size)),
+                    Err(error) => {
+                        tally.check(
+                            &format!("{label}: usage after a refusal"),
+                            &json!({"value": true}),
+                            &json!(strategy.usage() == before),
+                        );
+                        match error {
+                            AllocError::OutOfMemory(_) => ("error:out_of_memory", None),
+                            _ => ("error:invalid_size", None),
+                        }
+                    }
+                }
+            }
+        };
+        let wanted = check["result"].as_str().unwrap_or_default();
+        let good = if wanted.starts_with("ok") {
+            result == "ok"
+        } else if wanted.starts_with("error:") {
+            wanted.contains(result)
+        } else {
+            result.starts_with("error")
+        };
+        tally.check(
+            &label,
+            &json!({"value": wanted, "good": true}),
+            &if good { json!(wanted) } else { json!(result) },
+        );
+        if let (Some(rounded), Some(size)) = (check["rounded"].as_u64(), size) {
+            tally.check(&label, &json!({"value": rounded}), &json!(size));
+        }
+    }
+}
+
+/// [size, divisions] → block size. The block of a fresh device is cut to the rounded size in every row of at least 512 B of rest.
+fn round_rows(id: &str, name: &str, checks: &[&Value], tally: &mut Tally) {
+    for check in checks.iter().filter(|c| c["row"].is_array()) {
+        let (size, divisions) =
+            (check["row"][0].as_u64().unwrap_or(0), check["row"][1].as_u64().unwrap_or(0));
+        let classes: Vec<(u64, u64)> = if divisions == 0 {
+            Vec::new()
+        } else {
+            (0..=16).map(|n| (1 << n, divisions)).collect()
+        };
+        assert_eq!(name, "torch.caching", "the one strategy with this function");
+        let rounded = vramlab_allocators::torch::rounded(&classes, size);
+        tally.check(&format!("{id} row {}", check["row"]), check, &json!(rounded));
+        tally.check(
+            &format!("{id}: a multiple of 512"),
+            &json!({"value": 0}),
+            &json!(rounded % 512),
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! Parameters of a workload: `key=value` pairs, checked against what the workload documents.
+//!
+//! A workload lists its parameters once, as [`ParamDoc`]s with default, unit and help; [`Params`] holds what the user gave and
+//! answers with the default for the rest. Errors name the key, what was found and what was expected; an unknown key is
+//! answered with the nearest known ones. Lists are written with `/`, since `,` already separates pairs: `lengths=128/512`.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use vramlab_sim::units::Bytes;
+
+/// One parameter, as `vramlab list workloads` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamDoc {
+    /// What the user writes before `=`.
+    pub name: &'static str,
+    /// The value when the user writes none.
+    pub default: &'static str,
+    /// Unit of the value; `-` for words and plain counts.
+    pub unit: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// A table row for [`ParamDoc`].
+pub(crate) const fn doc(
+    name: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    help: &'static str,
+) -> ParamDoc {
+    ParamDoc { name, default, unit, help }
+}
+
+/// Why parameters were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamError {
+    /// No such workload.
+    #[error("unknown workload {name:?}; {offer}")]
+    UnknownWorkload {
+        /// What was asked for.
+        name: String,
+        /// The nearest known names.
+        offer: String,
+    },
+    /// The workload has no such parameter.
+    #[error("unknown parameter {key:?}; {offer}")]
+    UnknownKey {
+        /// What was given.
+        key: String,
+        /// The nearest known names.
+        offer: String,
+    },
+    /// A value that the parameter does not take.
+    #[error("parameter {key}: found {found:?}, expected {expected}")]
+    BadValue {
+        /// Which parameter.
+        key: &'static str,
+        /// What was given.
+        found: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// Not a pair.
+    #[error("parameter {text:?}: expected key=value")]
+    NoPair {
+        /// What was given.
+        text: String,
+    },
+}
+
+/// The parameters of one workload: given ones and defaults.
+#[derive(Clone, Debug)]
+pub struct Params {
+    docs: &'static [ParamDoc],
+    given: Vec<(&'static str, String)>,
+}
+
+impl Params {
+    /// All defaults.
+    pub fn defaults(docs: &'static [ParamDoc]) -> Self {
+        Self { docs, given: Vec::new() }
+    }
+
+    /// Sets one parameter; the last value counts.
+    ///
+    /// # Errors
+    /// When the workload has no such parameter.
+    pub fn set(&mut self, key: &str, value: impl Into<String>) -> Result<(), ParamError> {
+        let Some(doc) = self.docs.iter().find(|doc| doc.name == key) else {
+            return Err(ParamError::UnknownKey {
+                key: key.to_owned(),
+                offer: nearest(key, self.docs.iter().map(|doc| doc.name)),
+            });
+        };
+        self.given.retain(|(name, _)| *name != key);
+        self.given.push((doc.name, value.into()));
+        Ok(())
+    }
+
+    /// Sets parameters from `key=value,key=value`.
+    ///
+    /// # Errors
+    /// When a piece is no pair or a key is unknown.
+    pub fn set_text(&mut self, text: &str) -> Result<(), ParamError> {
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| ParamError::NoPair { text: pair.to_owned() })?;
+            self.set(key.trim(), value.trim())?;
+        }
+        Ok(())
+    }
+
+    /// All parameters in the documented order, with the value in force.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.docs.iter().map(|doc| (doc.name, self.text(doc.name)))
+    }
+
+    /// The value in force, as text.
+    ///
+    /// # Panics
+    /// When the workload asks for a parameter that it does not document.
+    pub fn text(&self, key: &'static str) -> &str {
+        let given = self.given.iter().find(|(name, _)| *name == key);
+        match (given, self.docs.iter().find(|doc| doc.name == key)) {
+            (Some((_, value)), _) => value,
+            (None, Some(doc)) => doc.default,
+            (None, None) => panic!("{key} is not documented by this workload"),
+        }
+    }
+
+    /// An error about this parameter's value.
+    pub(crate) fn bad(&self, key: &'static str, expected: impl Display) -> ParamError {
+        let found = self.text(key).to_owned();
+        ParamError::BadValue { key, found, expected: expected.to_string() }
+    }
+
+    /// A whole number within `range`.
+    ///
+    /// # Errors
+    /// When it is none, or outside.
+    pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, ParamError> {
+        match self.text(key).parse::<u64>() {
+            Ok(value) if range.contains(&value) => Ok(value),
+            _ => {
+                let (low, high) = range.into_inner();
+                Err(self.bad(key, format_args!("a whole number from {low} to {high}")))
+            }
+        }
+    }
+
+    /// A number within `range`.
+    ///
+    /// # Errors
+    /// When it is none, or outside.
+    pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<f64, ParamError> {
+        match self.text(key).parse::<f64>() {
+            Ok(value) if range.contains(&value) => Ok(value),
+            _ => {
+                let (low, high) = range.into_inner();
+                Err(self.bad(key, format_args!("a number from {low} to {high}")))
+            }
+        }
+    }
+
+    /// A size such as `64MiB`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn bytes(&self, key: &'static str) -> Result<u64, ParamError> {
+        Bytes::from_str(self.text(key))
+            .map(|bytes| bytes.0)
+            .map_err(|_| self.bad(key, "a size in bytes, or with a unit such as 64MiB"))
+    }
+
+    /// `true` or `false` (also `1`, `0`, `yes`, `no`, `on`, `off`).
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn flag(&self, key: &'static str) -> Result<bool, ParamError> {
+        match self.text(key) {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err(self.bad(key, "true or false")),
+        }
+    }
+
+    /// The value that one of these words stands for.
+    ///
+    /// # Errors
+    /// When it is another word.
+    pub fn choice<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Result<T, ParamError> {
+        let found = self.text(key);
+        words.iter().find(|(word, _)| *word == found).map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.bad(key, words.join(", "))
+        })
+    }
+
+    /// A list of whole numbers within `range`, separated by `/`.
+    ///
+    /// # Errors
+    /// When it is empty, or one is no number or outside.
+    pub fn counts(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Vec<u64>, ParamError> {
+        let parsed: Option<Vec<u64>> = self
+            .text(key)
+            .split('/')
+            .map(|piece| piece.trim().parse().ok().filter(|value| range.contains(value)))
+            .collect();
+        parsed.filter(|list| !list.is_empty()).ok_or_else(|| {
+            let (low, high) = (range.start(), range.end());
+            self.bad(key, format_args!("whole numbers from {low} to {high}, separated by /"))
+        })
+    }
+}
+
+/// `did you mean a or b` for the known names nearest to `found`, or all of them if none is near.
+pub(crate) fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut ranked: Vec<(usize, &str)> = known.map(|name| (distance(found, name), name)).collect();
+    ranked.sort_unstable();
+    let limit = found.len().div_ceil(3).max(1);
+    let near: Vec<&str> =
+        ranked.iter().filter(|(d, _)| *d <= limit).take(3).map(|(_, name)| *name).collect();
+    if near.is_empty() {
+        let mut all: Vec<&str> = ranked.into_iter().map(|(_, name)| name).collect();
+        all.sort_unstable();
+        return format!("known: {}", all.join(", "));
+    }
+    format!("did you mean {}", near.join(" or "))
+}
+
+/// Edits that turn one word into the other (Levenshtein), letters compared without case.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<u8> = b.to_ascii_lowercase().into_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_ascii_lowercase().bytes().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCS: &[ParamDoc] = &[
+        doc("batch", "8", "sequences", ""),
+        doc("mode", "cycle", "-", ""),
+        doc("lengths", "128/512", "tokens", ""),
+        doc("size", "2MiB", "B", ""),
+    ];
+
+    #[test]
+    fn values_default_and_override() {
+        let mut params = Params::defaults(DOCS);
+        assert_eq!(params.count("batch", 1..=100), Ok(8));
+        params.set_text("batch=4, lengths=7/9").unwrap();
+        params.set("batch", "5").unwrap();
+        assert_eq!(params.count("batch", 1..=100), Ok(5));
+        assert_eq!(params.counts("lengths", 1..=10), Ok(vec![7, 9]));
+        assert_eq!(params.bytes("size"), Ok(2 << 20));
+        assert_eq!(
+            params.iter().collect::<Vec<_>>(),
+            [("batch", "5"), ("mode", "cycle"), ("lengths", "7/9"), ("size", "2MiB")]
+        );
+    }
+
+    #[test]
+    fn errors_name_key_found_and_expected() {
+        let mut params = Params::defaults(DOCS);
+        let message = |error: ParamError| error.to_string();
+        assert_eq!(
+            message(params.set("bach", "1").unwrap_err()),
+            r#"unknown parameter "bach"; did you mean batch"#
+        );
+        assert_eq!(
+            message(params.set("zzz", "1").unwrap_err()),
+            r#"unknown parameter "zzz"; known: batch, lengths, mode, size"#
+        );
+        assert_eq!(
+            message(params.set_text("batch").unwrap_err()),
+            r#"parameter "batch": expected key=value"#
+        );
+        params.set_text("batch=x,mode=cycles,lengths=1//2,size=big").unwrap();
+        assert_eq!(
+            message(params.count("batch", 1..=9).unwrap_err()),
+            r#"parameter batch: found "x", expected a whole number from 1 to 9"#
+        );
+        assert_eq!(
+            message(params.choice("mode", &[("cycle", 0), ("padded", 1)]).unwrap_err()),
+            r#"parameter mode: found "cycles", expected cycle, padded"#
+        );
+        assert_eq!(
+            message(params.counts("lengths", 1..=9).unwrap_err()),
+            r#"parameter lengths: found "1//2", expected whole numbers from 1 to 9, separated by /"#
+        );
+        assert_eq!(
+            message(params.bytes("size").unwrap_err()),
+            r#"parameter size: found "big", expected a size in bytes, or with a unit such as 64MiB"#
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Every synthetic workload on one screen: name, parameters, how to build it. A new one is one file and one line here.
+
+use vramlab_sim::Source;
+
+use crate::params::{ParamDoc, ParamError, Params, nearest};
+use crate::synthetic::{bert, churn, fragment, ocr, varlen};
+
+/// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carries {
+    /// More than one stream is used (with default parameters, or with others).
+    pub streams: bool,
+    /// `work` ops list the buffers that they read and write.
+    pub accesses: bool,
+}
+
+/// A source that may be handed to another thread.
+pub type BoxedSource = Box<dyn Source + Send>;
+
+/// A synthetic workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// What the user calls it.
+    pub name: &'static str,
+    /// Its parameters.
+    pub params: &'static [ParamDoc],
+    /// What its ops carry.
+    pub carries: Carries,
+    /// Makes it from parameters and seed.
+    pub build: fn(&Params, u64) -> Result<BoxedSource, ParamError>,
+    /// One line for tables and lists.
+    pub summary: &'static str,
+}
+
+const ACCESSES: Carries = Carries { streams: false, accesses: true };
+const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
+
+/// All of them, in the order in which lists show them.
+pub const WORKLOADS: &[Workload] = &[
+    entry(
+        "bert",
+        bert::PARAMS,
+        ACCESSES,
+        bert::build,
+        "BERT training steps at one length, from layer shapes",
+    ),
+    entry(
+        "varlen",
+        varlen::PARAMS,
+        ACCESSES,
+        varlen::build,
+        "the same model over batches whose length varies",
+    ),
+    entry(
+        "ocr",
+        ocr::PARAMS,
+        STREAMS_AND_ACCESSES,
+        ocr::build,
+        "bursts of pages: detector, then a varying number of line crops",
+    ),
+    entry(
+        "churn",
+        churn::PARAMS,
+        ACCESSES,
+        churn::build,
+        "random sizes held for random times around a target of live bytes",
+    ),
+    entry(
+        "fragment",
+        fragment::PARAMS,
+        ACCESSES,
+        fragment::build,
+        "one buffer at a time, of sizes taken in turn",
+    ),
+];
+
+/// The workload of this name.
+///
+/// # Errors
+/// When there is none; the nearest names are offered.
+pub fn find(name: &str) -> Result<&'static Workload, ParamError> {
+    WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| {
+        ParamError::UnknownWorkload {
+            name: name.to_owned(),
+            offer: nearest(name, WORKLOADS.iter().map(|workload| workload.name)),
+        }
+    })
+}
+
+impl Workload {
+    /// Its parameters with these set, from `key=value,key=value`.
+    ///
+    /// # Errors
+    /// When a key is unknown or a piece is no pair; values are checked when the workload is built.
+    pub fn params_from(&self, text: &str) -> Result<Params, ParamError> {
+        let mut params = Params::defaults(self.params);
+        params.set_text(text)?;
+        Ok(params)
+    }
+
+    /// The source for these parameters, from `key=value,key=value`.
+    ///
+    /// # Errors
+    /// When a parameter is unknown or its value is refused.
+    pub fn source(&self, text: &str, seed: u64) -> Result<BoxedSource, ParamError> {
+        (self.build)(&self.params_from(text)?, seed)
+    }
+}
+
+const fn entry(
+    name: &'static str,
+    params: &'static [ParamDoc],
+    carries: Carries,
+    build: fn(&Params, u64) -> Result<BoxedSource, ParamError>,
+    summary: &'static str,
+) -> Workload {
+    Workload { name, params, carries, build, summary }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for workload in WORKLOADS {
+            assert_eq!(find(workload.name).unwrap().summary, workload.summary);
+        }
+        assert_eq!(
+            find("bret").unwrap_err().to_string(),
+            r#"unknown workload "bret"; did you mean bert"#
+        );
+    }
+
+    #[test]
+    fn defaults_are_accepted_and_documented() {
+        for workload in WORKLOADS {
+            workload.source("", 0).unwrap_or_else(|error| panic!("{}: {error}", workload.name));
+            for param in workload.params {
+                assert!(!param.help.is_empty(), "{} {}", workload.name, param.name);
+                assert!(!param.unit.is_empty(), "{} {}", workload.name, param.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What every generator shares: a queue of ops, buffers that are freed with their last owner, and the [`Source`] around a script.
+//!
+//! ```text
+//! Script ──writes a piece (a layer, a page)──▶ Out ──one op at a time──▶ engine
+//! ```
+//!
+//! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Buffers have owners, as tensors have
+//! references: [`Out::alloc`] makes the first, [`Out::retain`] another, and [`Out::release`] of the last writes the `free`. Slots of
+//! freed buffers are used again, latest first, so ids stay dense. A buffer's name is the number of its allocation, from 0.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use vramlab_sim::machine::Direction;
+use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
+use vramlab_sim::source::{Answered, Source, SourceError, Step};
+use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
+
+use super::cost::Roofline;
+
+/// Marks get name numbers from here on, so that they never meet a site's.
+const MARK_NAME_FIRST: u32 = 1 << 24;
+
+/// A generator's program: writes its ops piece by piece.
+pub(crate) trait Script {
+    /// Writes the next piece; false when there is none.
+    fn advance(&mut self, out: &mut Out) -> bool;
+
+    /// Are the ops the same whatever they are answered?
+    fn independent(&self) -> bool {
+        true
+    }
+
+    /// A request that has arrived by `now`: it is handed out at once, before what is queued.
+    fn arrived(&mut self, _now: Nanos) -> Option<Op> {
+        None
+    }
+}
+
+enum Queued {
+    Op { op: Op, uses: u32 },
+    Wait(Nanos),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    size: u64,
+    owners: u32,
+}
+
+/// Where a script writes its ops.
+pub(crate) struct Out {
+    queue: VecDeque<Queued>,
+    uses: VecDeque<BufferUse>,
+    marks: VecDeque<String>,
+    marks_written: u32,
+    slots: Vec<Slot>,
+    slots_free: Vec<BufferId>,
+    site_ids: FxHashMap<&'static str, NameId>,
+    sites: Vec<&'static str>,
+    roofline: Roofline,
+}
+
+impl Out {
+    fn new(roofline: Roofline) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            uses: VecDeque::new(),
+            marks: VecDeque::new(),
+            marks_written: 0,
+            slots: Vec::new(),
+            slots_free: Vec::new(),
+            site_ids: FxHashMap::default(),
+            sites: vec![""],
+            roofline,
+        }
+    }
+
+    /// Any op that has no buffers to account for.
+    pub(crate) fn op(&mut self, op: Op) {
+        self.queue.push_back(Queued::Op { op, uses: 0 });
+    }
+
+    /// The host has nothing to do before this time.
+    pub(crate) fn wait_until(&mut self, time: Nanos) {
+        self.queue.push_back(Queued::Wait(time));
+    }
+
+    /// A step or phase begins.
+    pub(crate) fn mark(&mut self, text: String) {
+        let name = NameId(MARK_NAME_FIRST + self.marks_written % MARK_NAME_FIRST);
+        self.marks_written = self.marks_written.wrapping_add(1);
+        self.marks.push_back(text);
+        self.op(Op::Mark { name });
+    }
+
+    /// A buffer of `size` bytes for use on stream 0, owned once.
+    pub(crate) fn alloc(&mut self, site: &'static str, size: u64) -> BufferId {
+        self.alloc_on(StreamId(0), site, size)
+    }
+
+    /// A buffer of `size` bytes for use on `stream`, owned once.
+    pub(crate) fn alloc_on(&mut self, stream: StreamId, site: &'static str, size: u64) -> BufferId {
+        let id = self.slots_free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            BufferId(self.slots.len() as u32 - 1)
+        });
+        self.slots[id.0 as usize] = Slot { size, owners: 1 };
+        let site = self.site(site);
+        self.op(Op::Alloc { id, stream, site, size });
+        id
+    }
+
+    /// One owner more.
+    pub(crate) fn retain(&mut self, id: BufferId) -> BufferId {
+        debug_assert!(self.slots[id.0 as usize].owners > 0, "buffer {id} is not live");
+        self.slots[id.0 as usize].owners += 1;
+        id
+    }
+
+    /// One owner less; the buffer is freed with its last.
+    pub(crate) fn release(&mut self, id: BufferId) {
+        let slot = &mut self.slots[id.0 as usize];
+        slot.owners = slot.owners.checked_sub(1).expect("a buffer is released by its owners only");
+        if slot.owners == 0 {
+            self.slots_free.push(id);
+            self.op(Op::Free { id, stream: None });
+        }
+    }
+
+    /// A buffer that lives for one call only: a kernel's workspace.
+    pub(crate) fn scratch(&mut self, site: &'static str, size: u64) {
+        let id = self.alloc(site, size);
+        self.release(id);
+    }
+
+    /// Size of a live buffer (B).
+    pub(crate) fn size(&self, id: BufferId) -> u64 {
+        self.slots[id.0 as usize].size
+    }
+
+    /// Work on stream 0 of `flops` operations; its duration follows from them and from the buffers' sizes.
+    pub(crate) fn work(&mut self, flops: f64, reads: &[BufferId], writes: &[BufferId]) {
+        let bytes = reads.iter().chain(writes).map(|id| self.size(*id)).sum();
+        let duration = self.roofline.duration(flops, bytes);
+        self.work_for(StreamId(0), duration, reads, writes);
+    }
+
+    /// Work on `stream` that takes `duration` ns.
+    pub(crate) fn work_for(
+        &mut self,
+        stream: StreamId,
+        duration: u64,
+        reads: &[BufferId],
+        writes: &[BufferId],
+    ) {
+        self.uses.extend(reads.iter().map(|id| BufferUse { id: *id, write: false }));
+        self.uses.extend(writes.iter().map(|id| BufferUse { id: *id, write: true }));
+        let uses = (reads.len() + writes.len()) as u32;
+        self.queue.push_back(Queued::Op { op: Op::Work { stream, duration }, uses });
+    }
+
+    /// A transfer between host and device.
+    pub(crate) fn copy(&mut self, stream: StreamId, direction: Direction, bytes: u64) {
+        self.op(Op::Copy { stream, direction, bytes });
+    }
+
+    /// `later` does nothing before what `earlier` has queued so far is done.
+    pub(crate) fn order(&mut self, event: EventId, earlier: StreamId, later: StreamId) {
+        self.op(Op::Event { event, stream: earlier });
+        self.op(Op::Wait { event, stream: later });
+    }
+
+    fn site(&mut self, site: &'static str) -> NameId {
+        let sites = &mut self.sites;
+        *self.site_ids.entry(site).or_insert_with(|| {
+            sites.push(site);
+            NameId(sites.len() as u32 - 1)
+        })
+    }
+
+    /// Drops what is queued, except the frees of buffers that have been handed out, and responses; `failed` was refused.
+    fn abandon(&mut self, failed: BufferId) {
+        let mut unborn = vec![failed];
+        self.queue.retain(|queued| match queued {
+            Queued::Op { op: Op::Alloc { id, .. }, .. } => {
+                unborn.push(*id);
+                false
+            }
+            Queued::Op { op: Op::Free { id, .. }, .. } => {
+                let place = unborn.iter().position(|other| other == id);
+                place.map(|place| unborn.swap_remove(place)).is_none()
+            }
+            Queued::Op { op: Op::Response { .. }, .. } => true,
+            Queued::Op { .. } | Queued::Wait(_) => false,
+        });
+        self.uses.clear();
+        self.marks.clear();
+    }
+}
+
+/// A script as a source.
+pub(crate) struct Generated<S> {
+    script: S,
+    out: Out,
+    over: bool,
+    uses: Vec<BufferUse>,
+    mark: (NameId, String),
+    last_alloc: BufferId,
+    /// By slot: the number of the allocation that holds it.
+    names: Vec<u64>,
+    allocs: u64,
+}
+
+impl<S: Script> Generated<S> {
+    pub(crate) fn new(script: S, roofline: Roofline) -> Self {
+        Self {
+            script,
+            out: Out::new(roofline),
+            over: false,
+            uses: Vec::new(),
+            mark: (NameId(0), String::new()),
+            last_alloc: BufferId(0),
+            names: Vec::new(),
+            allocs: 0,
+        }
+    }
+
+    /// Places held for ops, uses, slots and marks: what must not grow with the run.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> [usize; 4] {
+        let out = &self.out;
+        [out.queue.capacity(), out.uses.capacity(), out.slots.len(), out.marks.capacity()]
+    }
+
+    fn handed_out(&mut self, op: Op, uses: u32) {
+        self.uses.clear();
+        match op {
+            Op::Work { .. } => self.uses.extend(self.out.uses.drain(..uses as usize)),
+            Op::Mark { name } => {
+                self.mark = (name, self.out.marks.pop_front().unwrap_or_default());
+            }
+            Op::Alloc { id, .. } => {
+                let slot = id.0 as usize;
+                if slot >= self.names.len() {
+                    self.names.resize(slot + 1, 0);
+                }
+                self.names[slot] = self.allocs;
+                self.allocs += 1;
+                self.last_alloc = id;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<S: Script> Source for Generated<S> {
+    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
+        if last == Answered::OutOfMemory && !self.script.independent() {
+            self.out.abandon(self.last_alloc);
+        }
+        if let Some(op) = self.script.arrived(now) {
+            self.handed_out(op, 0);
+            return Ok(Step::Op(op));
+        }
+        loop {
+            match self.out.queue.pop_front() {
+                Some(Queued::Op { op, uses }) => {
+                    self.handed_out(op, uses);
+                    return Ok(Step::Op(op));
+                }
+                Some(Queued::Wait(time)) => return Ok(Step::WaitUntil(time)),
+                None if self.over => return Ok(Step::End),
+                None => self.over = !self.script.advance(&mut self.out),
+            }
+        }
+    }
+
+    fn uses(&self) -> &[BufferUse] {
+        &self.uses
+    }
+
+    fn touch(&self) -> TouchRange {
+        TouchRange::default()
+    }
+
+    fn text(&self, name: NameId) -> &str {
+        if name == self.mark.0 {
+            &self.mark.1
+        } else {
+            self.out.sites.get(name.0 as usize).copied().unwrap_or("")
+        }
+    }
+
+    fn name(&self, id: BufferId) -> u64 {
+        self.names.get(id.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn independent(&self) -> bool {
+        self.script.independent()
+    }
+
+    fn gaps(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,22 @@
+//! Workloads that are computed, not recorded: models and servers as generators of ops.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `emit` | what all share: a queue of ops, buffers with owners, and the [`vramlab_sim::Source`] around a script |
+//! | [`cost`] | how long a piece of work takes: a roofline |
+//! | [`transformer`] | a BERT-style stack: shapes, kernels' workspaces, forward, backward, optimiser |
+//! | [`bert`], [`varlen`] | training and inference with it, at one length or at many |
+//! | [`ocr`] | a server that reads pages |
+//! | [`churn`], [`fragment`] | allocator exercises without a model |
+//!
+//! All stream: a script writes a bounded piece of its ops (a layer, a page), which are handed out before the next piece is
+//! written, so memory grows with live buffers, never with the number of ops. No threads, files or clocks.
+
+pub mod bert;
+pub mod churn;
+pub mod cost;
+pub(crate) mod emit;
+pub mod fragment;
+pub mod ocr;
+pub mod transformer;
+pub mod varlen;

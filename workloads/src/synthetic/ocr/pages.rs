@@ -1,0 +1,166 @@
+//! What arrives at the server: when, how large the page is, how many lines it has and how long they are.
+//!
+//! Sizes are fitted (mean and standard deviation of the logarithm) to the widths and heights of the ICDAR 2019 SROIE receipts
+//! (626 pages, 33,626 lines; zzzDavid/ICDAR-2019-SROIE 27be4271b251, MIT):
+//!
+//! | quantity | distribution | data: 5 % / median / 95 % |
+//! |---|---|---|
+//! | page | 12.94 % are A4 scans at 600 dpi, 4,961×7,016; the others have width exp N(6.6396, 0.2283) | 584 / 751 / 1,080 px |
+//! | height / width | exp N(0.7439, 0.2054) | 1.41 / 2.06 / 2.98 |
+//! | lines per page | exp N(3.9325, 0.3182) | 30 / 50 / 87 |
+//! | width / height of a line | exp N(1.4015, 0.8681) | 0.8 / 4.0 / 15.3 |
+//!
+//! Arrivals are a Markov-modulated Poisson process: calm and burst alternate, each for an exponential time, each with its own rate. No
+//! measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
+
+use vramlab_sim::units::Nanos;
+
+use crate::params::{ParamError, Params};
+use crate::rng::Rng;
+
+/// Share of whole-page scans.
+const SCAN_SHARE: f64 = 0.1294;
+/// An A4 page at 600 dpi (px).
+const SCAN: [f64; 2] = [4961.0, 7016.0];
+/// Logarithm of a photographed page's width (ln px): mean, standard deviation.
+const WIDTH_LN: [f64; 2] = [6.6396, 0.2283];
+/// Logarithm of its height over its width.
+const PAGE_RATIO_LN: [f64; 2] = [0.7439, 0.2054];
+/// Logarithm of a page's number of lines.
+const LINES_LN: [f64; 2] = [3.9325, 0.3182];
+/// Logarithm of a line's width over its height.
+const LINE_RATIO_LN: [f64; 2] = [1.4015, 0.8681];
+
+const NS_PER_S: f64 = 1e9;
+
+/// When pages arrive.
+pub(super) struct Arrivals {
+    rng: Rng,
+    now_s: f64,
+    burst: bool,
+    /// End of the calm or burst at hand (s).
+    until_s: f64,
+    rate: f64,
+    burst_rate: f64,
+    calm_s: f64,
+    burst_s: f64,
+}
+
+impl Arrivals {
+    pub(super) fn from_params(params: &Params, seed: u64) -> Result<Self, ParamError> {
+        let mut arrivals = Self {
+            rng: Rng::new(seed, "ocr.arrivals"),
+            now_s: 0.0,
+            burst: false,
+            until_s: 0.0,
+            rate: params.number("rate", 1e-3..=1e6)?,
+            burst_rate: params.number("burst_rate", 1e-3..=1e6)?,
+            calm_s: params.number("calm", 1e-6..=1e6)?,
+            burst_s: params.number("burst", 0.0..=1e6)?,
+        };
+        arrivals.until_s = arrivals.rng.exponential(arrivals.calm_s);
+        Ok(arrivals)
+    }
+
+    /// The next arrival.
+    pub(super) fn next(&mut self) -> Nanos {
+        loop {
+            let rate = if self.burst { self.burst_rate } else { self.rate };
+            let at = self.now_s + self.rng.exponential(1.0 / rate);
+            if at < self.until_s {
+                self.now_s = at;
+                return Nanos((at * NS_PER_S).round() as u64);
+            }
+            // the process has no memory: draw anew from the change on
+            self.now_s = self.until_s;
+            self.burst = !self.burst && self.burst_s > 0.0;
+            let mean = if self.burst { self.burst_s } else { self.calm_s };
+            self.until_s += self.rng.exponential(mean);
+        }
+    }
+}
+
+/// A page as the networks see it.
+pub(super) struct Page {
+    /// Height and width of the detector's input (px).
+    pub(super) height: u64,
+    pub(super) width: u64,
+    /// Widths of the recogniser's inputs, one a line (px), longest line last.
+    pub(super) lines: Vec<u64>,
+}
+
+/// How pages are brought to the networks' sizes.
+pub(super) struct Pages {
+    sizes: Rng,
+    lines: Rng,
+    /// Longest side of the detector's input (px).
+    limit: u64,
+    lines_max: u64,
+    line_height: u64,
+    line_width: u64,
+    line_width_max: u64,
+    fixed: bool,
+}
+
+/// The detector's sides are multiples of this (px).
+const SIDE_STEP: f64 = 32.0;
+
+impl Pages {
+    pub(super) fn from_params(params: &Params, seed: u64) -> Result<Self, ParamError> {
+        let line_width = params.count("line_width", 8..=8192)?;
+        let limit = params.count("limit", 32..=8192)?;
+        if !limit.is_multiple_of(32) {
+            return Err(params.bad("limit", "a multiple of 32 from 32 to 8192"));
+        }
+        Ok(Self {
+            sizes: Rng::new(seed, "ocr.pages"),
+            lines: Rng::new(seed, "ocr.lines"),
+            limit,
+            lines_max: params.count("lines_max", 1..=10_000)?,
+            line_height: super::recogniser::HEIGHT,
+            line_width,
+            line_width_max: params.count("line_width_max", line_width..=65_536)?,
+            fixed: params.flag("fixed_shape")?,
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Page {
+        let [height, width] = self.page_size();
+        let drawn = self.lines.lognormal(LINES_LN[0], LINES_LN[1]).round() as u64;
+        let count = drawn.clamp(1, self.lines_max);
+        let mut lines: Vec<u64> = (0..count).map(|_| self.line_size()).collect();
+        lines.sort_unstable();
+        Page { height, width, lines }
+    }
+
+    /// The largest page that can come.
+    pub(super) fn largest(&self) -> Page {
+        let width = if self.fixed { self.line_width } else { self.line_width_max };
+        Page { height: self.limit, width: self.limit, lines: vec![width] }
+    }
+
+    /// Longest side brought to the limit if above it, both to multiples of 32 (`DetResizeForTest` of PaddleOCR).
+    fn page_size(&mut self) -> [u64; 2] {
+        let [width, height] = if self.sizes.chance(SCAN_SHARE) {
+            SCAN
+        } else {
+            let width = self.sizes.lognormal(WIDTH_LN[0], WIDTH_LN[1]);
+            [width, width * self.sizes.lognormal(PAGE_RATIO_LN[0], PAGE_RATIO_LN[1])]
+        };
+        if self.fixed {
+            return [self.limit; 2];
+        }
+        let scale = (self.limit as f64 / width.max(height)).min(1.0);
+        [height, width].map(|side| ((side * scale / SIDE_STEP).round().max(1.0) * SIDE_STEP) as u64)
+    }
+
+    /// Line brought to the recogniser's height; never below its usual width (`resize_norm_img` of PaddleOCR).
+    fn line_size(&mut self) -> u64 {
+        let ratio = self.lines.lognormal(LINE_RATIO_LN[0], LINE_RATIO_LN[1]);
+        if self.fixed {
+            return self.line_width;
+        }
+        let width = (self.line_height as f64 * ratio) as u64;
+        width.clamp(self.line_width, self.line_width_max)
+    }
+}

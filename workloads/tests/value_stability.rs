@@ -1,0 +1,221 @@
+//! What every workload yields with default parameters and seed 0 is pinned: the first records and one digest over all ops.
+//!
+//! A change here moves published figures: say so in the CHANGELOG under "Numbers moved", with the size of the move.
+//! The digest is FNV-1a, 64 bits, over every step's fields as little-endian numbers ([`Digest`]), in the order of the code below;
+//! it does not depend on Debug or on enum layout.
+
+use vramlab_sim::machine::Direction;
+use vramlab_sim::op::Op;
+use vramlab_sim::source::{Answered, Source, Step};
+use vramlab_sim::units::Nanos;
+use vramlab_workloads::registry::{WORKLOADS, find};
+
+/// FNV-1a over numbers.
+struct Digest(u64);
+
+impl Digest {
+    fn number(&mut self, value: u64) {
+        for byte in value.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        text.bytes().for_each(|byte| self.number(u64::from(byte)));
+    }
+}
+
+/// Name of the op and its fields, as numbers; texts of sites and marks are added by the caller.
+fn fields(op: &Op) -> Vec<u64> {
+    let stream = |s: &vramlab_sim::StreamId| u64::from(s.0);
+    match op {
+        Op::Alloc { id, stream: s, size, .. } => vec![u64::from(id.0), stream(s), *size],
+        Op::Free { id, stream: s } => {
+            vec![u64::from(id.0), s.as_ref().map_or(u64::MAX, stream)]
+        }
+        Op::RecordStream { id, stream: s } => vec![u64::from(id.0), stream(s)],
+        Op::Work { stream: s, duration } => vec![stream(s), *duration],
+        Op::Copy { stream: s, direction, bytes } => {
+            vec![stream(s), direction_number(*direction), *bytes]
+        }
+        Op::Event { event, stream: s } | Op::Wait { event, stream: s } => {
+            vec![u64::from(event.0), stream(s)]
+        }
+        Op::Sync { stream: s } => vec![s.as_ref().map_or(u64::MAX, stream)],
+        Op::Request { req } | Op::Response { req } => vec![*req],
+        Op::EmptyCache | Op::Mark { .. } => vec![],
+        other => panic!("no synthetic workload yields {other:?}: add it here"),
+    }
+}
+
+fn direction_number(direction: Direction) -> u64 {
+    match direction {
+        Direction::HostToDevice => 0,
+        Direction::DeviceToHost => 1,
+        other => panic!("no synthetic workload copies {other:?}: add it here"),
+    }
+}
+
+/// The first `lines` records that begin with a word of `shown` (all, if it is empty) as text, and the digest over all.
+fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64) {
+    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+    let mut first = Vec::new();
+    loop {
+        let mut line = match source.next(Nanos(0), Answered::Done).unwrap() {
+            Step::End => return (first, digest.0),
+            Step::WaitUntil(time) => {
+                digest.text("wait until");
+                digest.number(time.0);
+                format!("wait until {}", time.0)
+            }
+            Step::Op(op) => {
+                digest.text(op.name());
+                let fields = fields(&op);
+                fields.iter().for_each(|value| digest.number(*value));
+                let mut line = format!("{} {fields:?}", op.name());
+                if let Op::Alloc { site: name, .. } | Op::Mark { name } = op {
+                    let text = source.text(name);
+                    digest.text(text);
+                    line += &format!(" {text}");
+                }
+                line
+            }
+        };
+        for used in source.uses() {
+            digest.number(u64::from(used.id.0));
+            digest.number(u64::from(used.write));
+            line += &format!(" {}{}", if used.write { "w" } else { "r" }, used.id);
+        }
+        let wanted = shown.is_empty() || shown.split(' ').any(|word| line.starts_with(word));
+        if wanted && first.len() < lines {
+            first.push(line);
+        }
+    }
+}
+
+fn check(name: &str, shown: &str, first_wanted: &[&str], digest_wanted: u64) {
+    let mut source = find(name).and_then(|workload| workload.source("", 0)).unwrap();
+    let (first, digest) = walk(&mut *source, first_wanted.len(), shown);
+    assert_eq!(first, first_wanted, "{name}: first records");
+    assert_eq!(digest, digest_wanted, "{name}: digest {digest:#018x}");
+}
+
+#[test]
+fn value_stability_bert() {
+    check(
+        "bert",
+        "",
+        &[
+            "mark [] model to device",
+            "alloc [0, 0, 93763584] embedding.words",
+            "copy [0, 0, 93763584]",
+            "alloc [1, 0, 1572864] embedding.positions",
+            "copy [0, 0, 1572864]",
+            "alloc [2, 0, 6144] embedding.types",
+            "copy [0, 0, 6144]",
+            "alloc [3, 0, 3072] embedding.norm",
+        ],
+        0xbf58_a69c_b5a4_50b8,
+    );
+}
+
+#[test]
+fn value_stability_varlen() {
+    check(
+        "varlen",
+        "",
+        &[
+            "mark [] model to device",
+            "alloc [0, 0, 93763584] embedding.words",
+            "copy [0, 0, 93763584]",
+            "alloc [1, 0, 3145728] embedding.positions",
+            "copy [0, 0, 3145728]",
+            "alloc [2, 0, 6144] embedding.types",
+            "copy [0, 0, 6144]",
+            "alloc [3, 0, 3072] embedding.norm",
+        ],
+        0xd0c3_4d3a_414a_f99a,
+    );
+}
+
+#[test]
+fn value_stability_ocr() {
+    check(
+        "ocr",
+        "wait mark",
+        &[
+            "mark [] models to device",
+            "wait until 260050523",
+            "mark [] request 0 detect 960x416",
+            "mark [] request 0 recognise 67",
+            "wait until 610831628",
+            "mark [] request 1 detect 960x448",
+            "mark [] request 1 recognise 52",
+            "wait until 680417582",
+        ],
+        0x2974_8465_8457_19b0,
+    );
+}
+
+#[test]
+fn value_stability_churn() {
+    check(
+        "churn",
+        "",
+        &[
+            "mark [] allocation 0",
+            "alloc [0, 0, 15940] churn",
+            "work [0, 2000] w0",
+            "alloc [1, 0, 411664] churn",
+            "work [0, 2000] w1",
+            "alloc [2, 0, 577012] churn",
+            "work [0, 2000] w2",
+            "alloc [3, 0, 501432] churn",
+        ],
+        0xef9f_15ce_0fc0_5166,
+    );
+}
+
+#[test]
+fn value_stability_fragment() {
+    check(
+        "fragment",
+        "",
+        &[
+            "mark [] round 0",
+            "alloc [0, 0, 4096] fragment",
+            "work [0, 2000] w0",
+            "free [0, 18446744073709551615]",
+            "alloc [0, 0, 16384] fragment",
+            "work [0, 2000] w0",
+            "free [0, 18446744073709551615]",
+            "alloc [0, 0, 8192] fragment",
+        ],
+        0xb82a_2064_15b7_c1b5,
+    );
+}
+
+#[test]
+fn every_workload_is_pinned() {
+    let pinned = ["bert", "varlen", "ocr", "churn", "fragment"];
+    for workload in WORKLOADS {
+        assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
+    }
+}
+
+/// The same seed gives the same ops, another seed others (where something is drawn).
+#[test]
+fn seeds_decide() {
+    for (name, text, drawn) in [
+        ("bert", "steps=1,layers=1", false),
+        ("varlen", "steps=3,layers=1,mode=lognormal", true),
+        ("ocr", "pages=2", true),
+        ("churn", "allocs=100", true),
+        ("fragment", "", false),
+    ] {
+        let digest = |seed| walk(&mut *find(name).unwrap().source(text, seed).unwrap(), 0, "").1;
+        assert_eq!(digest(1), digest(1), "{name}");
+        assert_eq!(digest(1) != digest(2), drawn, "{name}");
+    }
+}
