@@ -2,7 +2,7 @@
 //! oracle is built from a large download.
 //!
 //! ```text
-//! cargo run --release -p vramlab-allocators --example fuzz_oracle -- ORACLE --count 1000 --seed 1 --version 2.15 --subject reference
+//! cargo run --release -p vramlab-allocators --example fuzz_oracle -- ORACLE --count 1000 --seed 1 --version 2.15 --subject torch
 //! ```
 //!
 //! Prints `N traces, M ops, D differences` and the seed of each difference; `--shrink` also prints the shortest trace that it
@@ -16,6 +16,8 @@ mod golden_format;
 mod random_trace;
 #[path = "../tests/reference/mod.rs"]
 mod reference;
+#[path = "../tests/torch_subject/mod.rs"]
+mod torch_subject;
 
 use golden_format::{Case, CaseReport, Difference, GoldenSubject, TraceOp, compare};
 use random_trace::{RandomCase, random_case};
@@ -41,7 +43,7 @@ fn arguments() -> Result<Arguments, String> {
         count: 100,
         seed: 1,
         version: "2.15".into(),
-        subject: "reference".into(),
+        subject: "torch".into(),
         shrink: false,
     };
     while let Some(name) = all.next() {
@@ -67,7 +69,8 @@ fn subject(name: &str, case: &Case) -> Result<Box<dyn GoldenSubject>, String> {
         "reference" => {
             Ok(Box::new(Reference::new(Version::parse(&case.torch)?, &case.conf, case.capacity)?))
         }
-        other => Err(format!("expected the subject reference, found {other}")),
+        "torch" => torch_subject::TorchSubject::for_case(case),
+        other => Err(format!("expected the subject reference or torch, found {other}")),
     }
 }
 

@@ -126,9 +126,17 @@ impl Entries for History {
         let own = frames.iter().find(|f| {
             f.line > 0 && !f.filename.contains("/torch/") && !f.filename.starts_with("torch/")
         });
-        own.or(frames.first())
+        own.or_else(|| frames.iter().find(|f| !is_recorder(f.name)))
+            .or(frames.first())
             .map_or(String::new(), |f| format!("{}:{} {}", f.filename, f.line, f.name))
     }
+}
+
+/// Frames of PyTorch's own stack recorder, which stand on top of every C++ stack.
+fn is_recorder(name: &str) -> bool {
+    ["torch::unwind", "CapturedTraceback", "torch::cuda", "c10::cuda", "DeviceCachingAllocator"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 /// Opens files.

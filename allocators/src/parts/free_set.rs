@@ -194,7 +194,7 @@ impl FreeSet {
         }
     }
 
-    /// The first node of at least `size`, or [`NONE`]. It stays in the set.
+    /// The first node of at least `size` (up to [`SIZE_MAX`]), or [`NONE`]. It stays in the set.
     #[inline(always)]
     pub fn find<N: Nodes>(&self, nodes: &N, size: u32) -> u32 {
         let bin = bin_of(size);
@@ -202,8 +202,8 @@ impl FreeSet {
         while nodes.size(top) < size && top != NONE {
             top = nodes.links(top).next;
             if top == NONE {
-                // Only the bin of the size itself can be too small.
-                top = self.next_bin(bin).map_or(NONE, |bin| self.heads[bin]);
+                // Only in the bin of the size itself can a node be too small.
+                return self.next_bin(bin).map_or(NONE, |bin| self.heads[bin]);
             }
         }
         top

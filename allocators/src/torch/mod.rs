@@ -56,7 +56,7 @@ use vramlab_sim::driver::{Driver, DriverExt};
 use vramlab_sim::units::StreamId;
 
 use crate::options::{OptionError, Options};
-use crate::parts::free_set::NONE;
+use crate::parts::free_set::{NONE, SIZE_MAX};
 use crate::registry::Strategy;
 
 use captures::{Captures, PoolChange};
@@ -78,7 +78,7 @@ pub const CACHING: Strategy = Strategy {
     needs: Needs { lookahead: false, accesses: false },
     build: |options| Ok(Box::new(Caching::from_options(options)?)),
     inert: inert::inert,
-    options: &[],
+    options: settings::OPTIONS,
     summary: "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
 };
 
@@ -88,6 +88,11 @@ const NULL: Block = Block(u64::MAX);
 const SMALL_REST_MIN: u32 = 1;
 /// A rest of a large block must be more than 1 MiB (RULES 7).
 const LARGE_REST_MIN: u32 = (rounding::SMALL_SIZE_MAX / UNIT) as u32 + 1;
+
+/// Bytes in units; what no piece has becomes [`SIZE_MAX`], which none has either.
+fn units_of(bytes: u64) -> u32 {
+    u32::try_from(bytes / UNIT).unwrap_or(SIZE_MAX).min(SIZE_MAX)
+}
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +111,7 @@ struct Need {
 pub struct Caching {
     settings: Settings,
     rounding: Rounding,
-    /// `max_split_size` in units; the largest number: no limit.
+    /// `max_split_size` in units; [`SIZE_MAX`], which no piece has: no limit.
     split_limit: u32,
     /// Least rest to split off, and limit of requests that are split, by kind.
     rest_min: [u32; 2],
@@ -191,14 +196,12 @@ impl Caching {
     fn derive(&mut self) {
         let settings = &self.settings;
         self.rounding = Rounding::new(settings);
-        self.split_limit = settings
-            .max_split
-            .map_or(u32::MAX, |bytes| u32::try_from(bytes / UNIT).unwrap_or(u32::MAX));
+        self.split_limit = settings.max_split.map_or(SIZE_MAX, units_of);
         self.rest_min = [SMALL_REST_MIN, LARGE_REST_MIN];
-        self.split_below = [u32::MAX, self.split_limit];
+        self.split_below = [SIZE_MAX, self.split_limit];
         if settings.expandable {
             self.rest_min[LARGE] = SMALL_REST_MIN;
-            self.split_below[LARGE] = u32::MAX;
+            self.split_below[LARGE] = SIZE_MAX;
         }
         self.update_chores();
         self.update_watch();
@@ -282,7 +285,7 @@ impl Caching {
         let kind = Rounding::kind(bytes);
         let segment = self.rounding.segment(bytes)?;
         let set = self.pools.set_for(stream, kind);
-        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
+        let units = units_of(bytes);
         Some(Need { set, kind, units, bytes, segment })
     }
 

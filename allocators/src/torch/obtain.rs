@@ -14,7 +14,7 @@
 use vramlab_sim::allocator::{AllocError, OutOfMemory};
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 
-use crate::parts::free_set::NONE;
+use crate::parts::free_set::{NONE, SIZE_MAX};
 
 use super::pieces::{NO_RANGE, RANGE_SIZE_MAX, State, UNIT};
 use super::pools::NO_SET;
@@ -203,7 +203,7 @@ impl Caching {
     /// A request whose segment 64 bits cannot hold: no device has it, and PyTorch only gets an internal error. Nothing changes.
     pub(super) fn refuse_unasked(&mut self, driver: &mut dyn Driver, bytes: u64) -> AllocError {
         let (kind, set) = (Rounding::kind(bytes), NO_SET);
-        let need = Need { set, kind, units: u32::MAX, bytes, segment: bytes };
+        let need = Need { set, kind, units: SIZE_MAX, bytes, segment: bytes };
         match self.out_of_memory(driver, &need, false) {
             Ok(oom) => oom.into(),
             Err(error) => error,

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use crate::options::{OptionError, Options};
+use crate::options::{OptionDoc, OptionError, Options};
 
 use super::conf;
 
@@ -138,11 +138,10 @@ impl Settings {
     /// # Errors
     /// An unknown option, or a value that PyTorch refuses, in its own words.
     pub(super) fn from_options(options: &Options) -> Result<Self, OptionError> {
-        let known: Vec<&str> = OWN_KEYS.iter().chain(TORCH_KEYS).copied().collect();
-        options.only("torch.caching", &known)?;
+        options.check("torch.caching", OPTIONS)?;
         let version = options.get("version").map_or(Ok(Version::V2_15), Version::parse)?;
         let mut text = options.get("conf").unwrap_or_default().to_owned();
-        for (key, value) in options.iter().filter(|(key, _)| !OWN_KEYS.contains(key)) {
+        for (key, value) in options.iter().filter(|(key, _)| !is_own(key)) {
             let value = own_spelling(key, value)?;
             let comma = if text.trim().is_empty() { "" } else { "," };
             text.push_str(&format!("{comma}{key}:{value}"));
@@ -162,21 +161,60 @@ impl Settings {
     }
 }
 
-/// Options of ours.
-const OWN_KEYS: &[&str] = &["version", "conf", "research_pool_after_sync"];
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> OptionDoc {
+    OptionDoc { name, default, help }
+}
 
-/// PyTorch's settings that are options too.
-pub(super) const TORCH_KEYS: &[&str] = &[
-    "max_split_size_mb",
-    "max_non_split_rounding_mb",
-    "roundup_power2_divisions",
-    "garbage_collection_threshold",
-    "expandable_segments",
-    "expandable_segments_reserve",
-    "large_segment_size_mb",
-    "per_process_memory_fraction",
-    "throw_on_cudamalloc_oom",
+/// Every option; the first ones are ours, the others PyTorch's settings of that name.
+pub(super) const OPTIONS: &[OptionDoc] = &[
+    option("version", "2.15", "whose rules: 2.15, 2.9 or legacy (before 2019)"),
+    option("conf", "", "PyTorch's settings text, verbatim, as in PYTORCH_CUDA_ALLOC_CONF"),
+    option(
+        "research_pool_after_sync",
+        "false",
+        "a proposed fix: search once more before giving up (true or false)",
+    ),
+    option("max_split_size_mb", "none", "blocks of this size and above are not split (MiB)"),
+    option(
+        "max_non_split_rounding_mb",
+        "20",
+        "how much larger than the request such a block may be (MiB)",
+    ),
+    option(
+        "roundup_power2_divisions",
+        "none",
+        "steps between powers of two that requests are rounded up to: 4, or [256:1,512:2,>:4]",
+    ),
+    option(
+        "garbage_collection_threshold",
+        "none",
+        "share of the memory limit above which old cached segments are released (0 to 1)",
+    ),
+    option("expandable_segments", "false", "one growing range per stream instead of segments"),
+    option(
+        "expandable_segments_reserve",
+        "9/8",
+        "addresses per expandable segment: a share of the device, or a size such as 40G",
+    ),
+    option("large_segment_size_mb", "20", "segment for requests from 1 to 10 MiB (MiB, above 10)"),
+    option(
+        "per_process_memory_fraction",
+        "1.0",
+        "share of the device that may be reserved (0 to 1; 1 is no limit)",
+    ),
+    option(
+        "throw_on_cudamalloc_oom",
+        "false",
+        "refuse at once what would pass the device, without releasing anything",
+    ),
 ];
+
+/// How many of the options are ours.
+const OWN: usize = 3;
+
+fn is_own(key: &str) -> bool {
+    OPTIONS[..OWN].iter().any(|doc| doc.name == key)
+}
 
 pub(super) fn boolean(value: &str) -> Option<bool> {
     match value {
