@@ -141,7 +141,8 @@ impl Settings {
         options.check("torch.caching", OPTIONS)?;
         let version = options.get("version").map_or(Ok(Version::V2_15), Version::parse)?;
         let mut text = options.get("conf").unwrap_or_default().to_owned();
-        for (key, value) in options.iter().filter(|(key, _)| !is_own(key)) {
+        let given = options.iter().filter(|(key, value)| !is_own(key) && *value != NONE_GIVEN);
+        for (key, value) in given {
             let value = own_spelling(key, value)?;
             let comma = if text.trim().is_empty() { "" } else { "," };
             text.push_str(&format!("{comma}{key}:{value}"));
@@ -182,7 +183,7 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
     ),
     option(
         "roundup_power2_divisions",
-        "none",
+        "1",
         "steps between powers of two that requests are rounded up to: 4, or [256:1,512:2,>:4]",
     ),
     option(
@@ -193,7 +194,7 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
     option("expandable_segments", "false", "one growing range per stream instead of segments"),
     option(
         "expandable_segments_reserve",
-        "9/8",
+        "1.125",
         "addresses per expandable segment: a share of the device, or a size such as 40G",
     ),
     option("large_segment_size_mb", "20", "segment for requests from 1 to 10 MiB (MiB, above 10)"),
@@ -208,6 +209,9 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
         "refuse at once what would pass the device, without releasing anything",
     ),
 ];
+
+/// As if the option were not there.
+const NONE_GIVEN: &str = "none";
 
 /// How many of the options are ours.
 const OWN: usize = 3;
