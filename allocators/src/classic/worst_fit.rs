@@ -7,7 +7,7 @@
 //! | `grow` and the rest | as in `pool` beside this file |
 //!
 //! Source: P. Wilson et al., "Dynamic storage allocation: a survey and critical review",
-//! 1995, section 3.4. O(log n), by a [`MaxHeap`].
+//! 1995, section 3.4. O(log n), by a `MaxHeap`.
 
 use vramlab_sim::allocator::Allocator;
 
