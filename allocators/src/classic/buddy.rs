@@ -254,6 +254,10 @@ impl Rule for Buddy {
         Some(Need { least, full: least.max(bytes(self.max_order)) })
     }
 
+    fn segment_max(&self) -> u64 {
+        1 << (ORDER_MAX + self.shift)
+    }
+
     #[cold]
     #[inline(never)]
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {

@@ -108,6 +108,10 @@ impl<I: FreeIndex> Rule for Tagged<I> {
         fits(least).then_some(Need { least, full: if fits(full) { full } else { least } })
     }
 
+    fn segment_max(&self) -> u64 {
+        self.pieces.bytes(u32::MAX)
+    }
+
     #[cold]
     #[inline(never)]
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
