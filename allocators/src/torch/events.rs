@@ -17,53 +17,8 @@ use vramlab_sim::driver::{Answer, Call, Driver, DriverError, DriverExt};
 use vramlab_sim::units::{EventId, StreamId};
 
 use super::Caching;
-use super::pieces::State;
-
-/// A set of streams: a bit for each of the first 64, a list for others, so that the usual few need no memory of their own.
-#[derive(Clone, Debug, Default)]
-struct Streams {
-    bits: u64,
-    /// Ascending.
-    others: Vec<StreamId>,
-}
-
-impl Streams {
-    fn insert(&mut self, stream: StreamId) {
-        if stream.0 < u64::BITS {
-            self.bits |= 1 << stream.0;
-        } else if let Err(at) = self.others.binary_search(&stream) {
-            self.others.insert(at, stream);
-        }
-    }
-
-    fn remove_all(&mut self, gone: &Self) {
-        self.bits &= !gone.bits;
-        self.others.retain(|stream| gone.others.binary_search(stream).is_err());
-    }
-
-    fn clear(&mut self) {
-        self.bits = 0;
-        self.others.clear();
-    }
-
-    /// Takes the lowest out.
-    fn pop(&mut self) -> Option<StreamId> {
-        if self.bits == 0 {
-            return (!self.others.is_empty()).then(|| self.others.remove(0));
-        }
-        let stream = StreamId(self.bits.trailing_zeros());
-        self.bits &= self.bits - 1;
-        Some(stream)
-    }
-}
-
-/// Streams that a block in use was recorded on, besides its own.
-#[derive(Clone, Debug, Default)]
-struct Recorded {
-    streams: Streams,
-    /// Those of them that were recorded during a capture.
-    captured: Streams,
-}
+use super::pieces::{State, WALL};
+use super::recorded::Recorded;
 
 /// Events of one stream and the pieces that wait for them, oldest first.
 #[derive(Clone, Debug)]
@@ -79,11 +34,10 @@ pub(super) struct Events {
     queues: Vec<Queue>,
     outstanding: usize,
     idle: Vec<EventId>,
-    recorded: Vec<Recorded>,
-    recorded_vacant: Vec<u32>,
+    recorded: Recorded,
     /// Freed during a capture, in order.
     deferred: Vec<u32>,
-    /// Freed with unseen completion, in order.
+    /// Freed with unseen completion, in order; each piece knows its place. The wall: told since.
     unseen: Vec<u32>,
 }
 
@@ -94,26 +48,12 @@ impl Events {
     }
 
     fn queue(&mut self, stream: StreamId) -> &mut VecDeque<(EventId, u32)> {
-        let at = self.queues.partition_point(|queue| queue.stream < stream);
+        let found = self.queues.iter().position(|queue| queue.stream >= stream);
+        let at = found.unwrap_or(self.queues.len());
         if self.queues.get(at).is_none_or(|queue| queue.stream != stream) {
             self.queues.insert(at, Queue { stream, waiting: VecDeque::new() });
         }
         &mut self.queues[at].waiting
-    }
-
-    /// A new entry for a block's streams.
-    fn enter(&mut self) -> u32 {
-        self.recorded_vacant.pop().unwrap_or_else(|| {
-            self.recorded.push(Recorded::default());
-            self.recorded.len() as u32 - 1
-        })
-    }
-
-    fn leave(&mut self, entry: u32) {
-        let recorded = &mut self.recorded[entry as usize];
-        recorded.streams.clear();
-        recorded.captured.clear();
-        self.recorded_vacant.push(entry);
     }
 }
 
@@ -130,22 +70,14 @@ impl Caching {
         if self.pools.set(set).stream == stream {
             return;
         }
-        if self.pieces.state(piece) == State::Used {
-            let entry = self.events.enter();
-            let piece = self.pieces.get_mut(piece);
-            piece.set_state(State::Shared);
-            piece.set_extra(entry);
-        }
         let capturing = self.is_capturing();
-        let entry = &mut self.events.recorded[self.pieces.get(piece).extra() as usize];
-        entry.streams.insert(stream);
-        if capturing {
-            entry.captured.insert(stream);
-        }
+        let piece = self.pieces.get_mut(piece);
+        let mark = if piece.is(State::Used) { 0 } else { piece.extra() };
+        piece.set_state(State::Shared);
+        piece.set_extra(self.events.recorded.add(mark, stream, capturing));
     }
 
     /// A piece that other streams used is freed.
-    #[cold]
     pub(super) fn free_shared(
         &mut self,
         driver: &mut dyn Driver,
@@ -165,10 +97,12 @@ impl Caching {
     /// A piece in use is freed, and unseen work still uses it (rule `unseen`).
     pub(super) fn free_unseen(&mut self, piece: u32) {
         self.book_waiting(piece);
-        if self.pieces.state(piece) == State::Shared {
-            self.events.leave(self.pieces.get(piece).extra());
+        let at = self.pieces.get_mut(piece);
+        if at.is(State::Shared) {
+            self.events.recorded.drop(at.extra());
         }
-        self.pieces.get_mut(piece).set_state(State::Unseen);
+        at.set_state(State::Unseen);
+        at.set_extra(self.events.unseen.len() as u32);
         self.events.unseen.push(piece);
     }
 
@@ -183,7 +117,11 @@ impl Caching {
     pub(super) fn complete_unseen(&mut self, piece: u32) {
         match self.pieces.state(piece) {
             State::Unseen => {
-                self.events.unseen.retain(|&unseen| unseen != piece);
+                let unseen = &mut self.events.unseen;
+                unseen[self.pieces.get(piece).extra() as usize] = WALL;
+                while unseen.last() == Some(&WALL) {
+                    unseen.pop();
+                }
                 self.arrive(piece);
             }
             // It came back before, when everything was waited for.
@@ -194,9 +132,9 @@ impl Caching {
 
     /// Records an event on each stream of a piece, which waits for them from now on.
     fn record_events(&mut self, driver: &mut dyn Driver, piece: u32) -> Result<(), AllocError> {
-        let entry = self.pieces.get(piece).extra();
+        let mut mark = self.pieces.get(piece).extra();
         let mut count = 0;
-        while let Some(stream) = self.events.recorded[entry as usize].streams.pop() {
+        while let Some(stream) = self.events.recorded.pop(&mut mark) {
             let event = match self.events.idle.pop() {
                 Some(event) => event,
                 None => driver.event_create()?,
@@ -206,7 +144,6 @@ impl Caching {
             self.events.queue(queue).push_back((event, piece));
             count += 1;
         }
-        self.events.leave(entry);
         self.events.outstanding += count as usize;
         if count == 0 {
             self.arrive(piece);
@@ -221,8 +158,8 @@ impl Caching {
     /// Records the events of pieces that were freed during a capture (rule `capture`).
     fn record_deferred(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
         for piece in std::mem::take(&mut self.events.deferred) {
-            let recorded = &mut self.events.recorded[self.pieces.get(piece).extra() as usize];
-            recorded.streams.remove_all(&recorded.captured);
+            let at = self.pieces.get_mut(piece);
+            at.set_extra(self.events.recorded.forget_captured(at.extra()));
             self.record_events(driver, piece)?;
         }
         Ok(())
@@ -272,7 +209,8 @@ impl Caching {
                 self.event_done(event, piece);
             }
         }
-        for piece in std::mem::take(&mut self.events.unseen) {
+        let unseen = std::mem::take(&mut self.events.unseen);
+        for piece in unseen.into_iter().filter(|piece| *piece != WALL) {
             let moved = self.pieces.haunt(piece);
             self.arrive(moved);
         }

@@ -43,6 +43,7 @@ mod obtain;
 mod pieces;
 mod place;
 mod pools;
+mod recorded;
 mod release;
 mod rounding;
 mod settings;
@@ -272,7 +273,7 @@ impl Caching {
     }
 
     /// A free that is not the plain one.
-    #[cold]
+    #[inline(never)]
     fn free_otherwise(&mut self, driver: &mut dyn Driver, block: Block) -> Result<(), AllocError> {
         if block == NULL {
             return Ok(());

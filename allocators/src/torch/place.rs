@@ -36,26 +36,26 @@ impl Caching {
         let address = segment.base + u64::from(offset) * UNIT;
         let counts_parts = !segment.is_expandable();
         let rest_size = size - units;
-        let mut given = size;
-        if rest_size >= self.rest_min[kind] && units < self.split_below[kind] {
-            let rest = view.split(piece, units, State::Free);
-            free.insert(&mut view, rest);
-            given = units;
-            if self.has_births {
-                self.note_birth(set, rest);
-            }
-            if counts_parts && was_part {
-                self.tally.part_cut(kind, u64::from(units) * UNIT);
-            } else if counts_parts {
-                self.tally.part_made(kind, u64::from(rest_size) * UNIT);
-            }
-        } else if counts_parts && was_part {
-            self.tally.part_taken(kind, u64::from(size) * UNIT);
-        }
+        let splits = rest_size >= self.rest_min[kind] && units < self.split_below[kind];
+        let given = if splits { units } else { size };
         let bytes = u64::from(given) * UNIT;
         self.tally.alloc(kind, bytes, requested);
         if given >= self.split_limit {
             self.tally.oversize_blocks.rise(1);
+        }
+        if splits {
+            let rest = view.split(piece, units, State::Free);
+            free.insert(&mut view, rest);
+            if counts_parts && was_part {
+                self.tally.part_cut(kind, bytes);
+            } else if counts_parts {
+                self.tally.part_made(kind, u64::from(rest_size) * UNIT);
+            }
+            if self.has_births {
+                self.note_birth(set, rest);
+            }
+        } else if counts_parts && was_part {
+            self.tally.part_taken(kind, bytes);
         }
         Placement { block: Block(u64::from(piece)), address, size: bytes }
     }

@@ -55,6 +55,7 @@ impl Level {
     }
 
     /// The peak becomes the present value.
+    #[inline]
     fn reset(&mut self) {
         *self = Self { peak: self.now(), room: 0 };
     }
@@ -111,6 +112,7 @@ struct Peaks {
 }
 
 impl Peaks {
+    #[inline]
     fn raise(&mut self, recent: u64, waiting: u64) {
         self.allocated = self.allocated.max(recent);
         self.active = self.active.max(recent + waiting);
@@ -130,28 +132,38 @@ struct Live {
 }
 
 impl Live {
+    #[inline]
     fn all_waiting(&self) -> u64 {
         self.waiting[SMALL] + self.waiting[LARGE]
     }
 
     /// Books the peaks since the last time.
     fn settle(&mut self) {
-        self.all.raise(self.flow.all.peak, self.all_waiting());
-        for kind in [SMALL, LARGE] {
-            self.kinds[kind].raise(self.flow.kinds[kind].peak, self.waiting[kind]);
-        }
-        self.flow.reset_peak();
+        self.settle_kind(SMALL);
+        self.settle_kind(LARGE);
     }
 
+    /// Books the peaks of both pools together, and of one.
+    #[inline]
+    fn settle_kind(&mut self, kind: usize) {
+        self.all.raise(self.flow.all.peak, self.all_waiting());
+        self.kinds[kind].raise(self.flow.kinds[kind].peak, self.waiting[kind]);
+        self.flow.all.reset();
+        self.flow.kinds[kind].reset();
+    }
+
+    #[inline]
     fn wait(&mut self, kind: usize, by: u64) {
-        self.settle();
+        self.settle_kind(kind);
         self.flow.fall(kind, by);
         self.waiting[kind] += by;
-        self.flow.reset_peak();
+        self.flow.all.reset();
+        self.flow.kinds[kind].reset();
     }
 
+    #[inline]
     fn arrive(&mut self, kind: usize, by: u64) {
-        self.settle();
+        self.settle_kind(kind);
         self.waiting[kind] -= by;
     }
 
