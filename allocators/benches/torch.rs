@@ -31,18 +31,19 @@ const STREAMS: usize = 8;
 /// An operation with its buffer as a dense slot.
 #[derive(Clone, Copy)]
 enum Step {
-    Alloc { slot: u32, size: u64, stream: u32 },
+    Alloc { stream: u16, slot: u32, size: u64 },
     Free { slot: u32 },
-    Record { slot: u32, stream: u32 },
-    Complete { stream: u32 },
+    Record { stream: u16, slot: u32 },
+    Complete { stream: u16 },
     CompleteAll,
     EmptyCache,
 }
+const _: () = assert!(size_of::<Step>() == 16, "a walk over many steps must not crowd the caches");
 
 /// Slots are used again after a free, so that there are as many as buffers live at a time.
 fn resolve(ops: &[TraceOp]) -> Vec<Step> {
     let (mut slots, mut vacant, mut next) = (HashMap::new(), Vec::new(), 0);
-    let narrow = |stream: &u64| u32::try_from(*stream).expect("a stream number");
+    let narrow = |stream: &u64| u16::try_from(*stream).expect("a stream number");
     let mut steps = Vec::new();
     for op in ops {
         steps.push(match op {
@@ -52,7 +53,7 @@ fn resolve(ops: &[TraceOp]) -> Vec<Step> {
                     next - 1
                 });
                 slots.insert(*id, slot);
-                Step::Alloc { slot, size: *size, stream: narrow(stream) }
+                Step::Alloc { stream: narrow(stream), slot, size: *size }
             }
             TraceOp::Free { id } => {
                 let Some(slot) = slots.remove(id) else { continue };
@@ -61,7 +62,7 @@ fn resolve(ops: &[TraceOp]) -> Vec<Step> {
             }
             TraceOp::RecordStream { id, stream } => {
                 let Some(&slot) = slots.get(id) else { continue };
-                Step::Record { slot, stream: narrow(stream) }
+                Step::Record { stream: narrow(stream), slot }
             }
             TraceOp::Complete { stream } => Step::Complete { stream: narrow(stream) },
             TraceOp::CompleteAll => Step::CompleteAll,
@@ -90,19 +91,19 @@ impl Counter {
         Answer::Address((1 << 40) + self.next_address - size)
     }
 
-    fn complete(&mut self, stream: u32) {
+    fn complete(&mut self, stream: u16) {
         self.moment += 1;
-        self.completed[stream as usize % STREAMS] = self.moment;
+        self.completed[usize::from(stream) % STREAMS] = self.moment;
     }
 }
 
 impl Driver for Counter {
     fn call(&mut self, call: Call) -> Result<Answer, DriverError> {
+        if let Call::EventQuery { event } = call {
+            let (stream, recorded) = self.events[event.0 as usize];
+            return Ok(Answer::Flag(recorded < self.completed[stream as usize % STREAMS]));
+        }
         Ok(match call {
-            Call::EventQuery { event } => {
-                let (stream, recorded) = self.events[event.0 as usize];
-                Answer::Flag(recorded < self.completed[stream as usize % STREAMS])
-            }
             Call::EventRecord { event, stream } => {
                 self.moment += 1;
                 self.events[event.0 as usize] = (stream.0, self.moment);
@@ -127,10 +128,14 @@ impl Driver for Counter {
     }
 }
 
+/// No strategy's token.
+const NO_BLOCK: Block = Block(u64::MAX - 1);
+
 struct Replay {
     caching: Box<dyn Allocator>,
     device: Counter,
-    blocks: Vec<Option<Block>>,
+    /// [`NO_BLOCK`] where there is none.
+    blocks: Vec<Block>,
 }
 
 impl Replay {
@@ -143,7 +148,7 @@ impl Replay {
         Self {
             caching: Box::new(Caching::from_options(&options).expect("options that are accepted")),
             device: Counter::default(),
-            blocks: vec![None; slots.max().unwrap_or_default()],
+            blocks: vec![NO_BLOCK; slots.max().unwrap_or_default()],
         }
     }
 
@@ -151,31 +156,33 @@ impl Replay {
         for step in steps {
             self.step(*step);
         }
-        for block in self.blocks.iter_mut().filter_map(Option::take) {
+        (0..self.blocks.len()).for_each(|slot| self.free(slot));
+    }
+
+    fn free(&mut self, slot: usize) {
+        let block = std::mem::replace(&mut self.blocks[slot], NO_BLOCK);
+        if block != NO_BLOCK {
             self.caching.free(&mut self.device, block, None).expect("a live block");
         }
     }
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Alloc { slot, size, stream } => {
-                let request = Request { size, stream: StreamId(stream), ordinal: 0 };
+            Step::Alloc { stream, slot, size } => {
+                let request = Request { size, stream: StreamId(stream.into()), ordinal: 0 };
                 let placed = self.caching.alloc(&mut self.device, &request);
-                self.blocks[slot as usize] = placed.ok().map(|placed| placed.block);
+                self.blocks[slot as usize] = placed.map_or(NO_BLOCK, |placed| placed.block);
             }
-            Step::Free { slot } => {
-                if let Some(block) = self.blocks[slot as usize].take() {
-                    self.caching.free(&mut self.device, block, None).expect("a live block");
-                }
-            }
-            Step::Record { slot, stream } => {
-                if let Some(block) = self.blocks[slot as usize] {
-                    let notice = Notice::RecordStream { block, stream: StreamId(stream) };
+            Step::Free { slot } => self.free(slot as usize),
+            Step::Record { stream, slot } => {
+                let block = self.blocks[slot as usize];
+                if block != NO_BLOCK {
+                    let notice = Notice::RecordStream { block, stream: StreamId(stream.into()) };
                     self.caching.notice(&mut self.device, notice).expect("a live block");
                 }
             }
             Step::Complete { stream } => self.device.complete(stream),
-            Step::CompleteAll => (0..STREAMS as u32).for_each(|s| self.device.complete(s)),
+            Step::CompleteAll => (0..STREAMS as u16).for_each(|s| self.device.complete(s)),
             Step::EmptyCache => {
                 self.caching.notice(&mut self.device, Notice::EmptyCache).expect("done");
             }
@@ -247,7 +254,7 @@ fn churn_steps(live: u32) -> Vec<Step> {
     let mut dice = Dice(1);
     let mut steps = Vec::new();
     let fill = |steps: &mut Vec<Step>, slot: u32, dice: &mut Dice| {
-        steps.push(Step::Alloc { slot, size: dice.size(), stream: 0 });
+        steps.push(Step::Alloc { stream: 0, slot, size: dice.size() });
     };
     (0..live).for_each(|slot| fill(&mut steps, slot, &mut dice));
     for _ in 0..4 * live {

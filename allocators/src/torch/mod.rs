@@ -11,35 +11,54 @@
 //! 0.4.1 (`version=legacy`). The first two are held to recordings of the compiled libraries, call by call and number by number: the
 //! golden cases of `tests/golden/pytorch` are named in the tables, and RULES is the numbered list beside them.
 //!
-//! | rule | what it says | file |
-//! |---|---|---|
-//! | sizes | rounding, pools, segment sizes (RULES 1–4) | `rounding` |
-//! | search | best fit with its ties, oversize rules, growable blocks last (RULES 5, 6, 21, 24) | `obtain` |
-//! | `split` | small pool: if 512 B remain; large pool: if the request is below the split limit and **more** than 1 MiB remains; while expandable segments are on: if 512 B remain, whatever the block (RULES 7, `split_small`, `split_large`, `xp_split`) | here |
-//! | attempts | order of collecting, asking and releasing, limits, rejections (RULES 8–10, 13) | `obtain` |
-//! | release | oversize and full release, garbage collection (RULES 11, 12, 14) | `release` |
-//! | `merge` | a block that comes back joins the one before, then the one after, if they are free and wait for nothing (RULES 15, `coalesce*`) | here |
-//! | streams | recorded streams, events, waiting blocks (RULES 16, 17) | `events` |
-//! | expandable | ranges, pages, growth and shrinking (RULES 18–20, 22, 23) | `expandable` |
-//! | statistics | every counter (RULES 23, 25, 26) | `stats` |
-//! | private pools | routing, use counts, captures (RULES 27–29) | `pools`, `captures` |
-//! | `fraction` | limit = fraction x total, to the nearest byte (RULES 10 says floor; 0.7 x 360 MiB shows it); 1.0 means none. 2.9: rounded down, and 1.0 is a limit of all (RULES 10, `gc_fraction_one`) | here |
-//! | settings | what each version knows, refuses and keeps (RULES 30–32) | `settings`, `conf` |
-//! | state | what is where, and starting from it | `layout` |
+//! | rule | what it says | shown by | file |
+//! |---|---|---|---|
+//! | 1 round512 | multiples of 512 B; size 0 gets a null pointer and has no effect | `round512`, `zero_size` | `rounding` |
+//! | 2, 3 divisions | up to N steps between powers of two, one N or one per class; the pool goes by the rounded size | `roundup_pow2*` | `rounding`, `conf` |
+//! | 4 segments | 2 MiB for up to 1 MiB, 20 MiB below 10 MiB, else multiples of 2 MiB | `segment_tiers`, `large_segment_*` | `rounding` |
+//! | 5 best fit | by stream, size, age of the segment, address; 2.9 without the age | `best_fit`, `tie_by_*` | `obtain`, `pieces` |
+//! | 6 oversize | with a split limit, blocks above it are for requests above it, within max_non_split_rounding | `max_split*` | `obtain` |
+//! | 7 split | small pool from 512 B of rest on, large pool above 1 MiB of rest and below the split limit; any block from 512 B on while expandable segments are on | `split_*`, `carve_20m`, `xp_split` | `place` |
+//! | 8 attempts | collect, ask, release oversize and ask, release all and ask: the last is a retry, its failure an oom | `oom_*` | `obtain` |
+//! | 9, 13 order | memory fraction, then rejection, then the device | `memory_fraction`, `throw_*` | `obtain` |
+//! | 10 fraction | 1.0 is no limit; in 2.9 it is one | `gc_fraction_one`, `config_fraction` | `control` |
+//! | 11 oversize release | one that is large enough, or from the largest downwards | `max_split_release*`, `xp_combined` | `release` |
+//! | 12 full release | waits for events, then whole segments: large, small, private | `empty_cache*`, `oom_fragmented` | `release` |
+//! | 14 collection | whole segments at least as old as the average, above a share of the limit | `gc_*` | `release` |
+//! | 15 merge | with the previous, then the next block, if free and not waiting | `coalesce*` | `place` |
+//! | 16, 17 streams | events at free, noticed at the next request, per stream in order; blocks keep their stream | `record_stream_*`, `stream_isolation` | `events`, `recorded` |
+//! | 18–20 growth | ranges of 9/8 of the device, mapped page by page where there is room | `xp_grow`, `xp_oom`, `xp_reserve_*` | `expandable` |
+//! | 21 growable last | the size of a block includes the unmapped piece behind it | `xp_best_fit` | `obtain` |
+//! | 22 shrinking | whole pages inside free blocks are unmapped | `xp_unmap` | `expandable` |
+//! | 24 toggled | expandable blocks are skipped while they are switched off | `xp_toggle` | `obtain` |
+//! | 23, 25, 26 statistics | every counter as PyTorch counts it | all, `reset_stats` | `stats`, `levels` |
+//! | 27, 28 private pools | use counts; who gets which request; what goes back, in which order | `private_*` | `pools`, `freeable` |
+//! | 29 captures | hold back events and releases | `capture_*` | `captures`, `events` |
+//! | 30 while running | what falls back, what stays | `conf_reset` | `settings`, `control` |
+//! | 31, 32 refusals | per version, in its own words | | `conf` |
+//! | legacy | 128 KiB steps, 1 MiB segments, one queue of events, nothing waited for | | `rounding`, `events`, `release` |
+//! | state | what is where, and starting from it | every block table | `layout` |
+//!
+//! Found beside RULES, by random traces against the compiled libraries: the limit of a fraction is rounded to the nearest byte (2.15); rejection goes by
+//! the fraction option as named last; of several pools begun for a stream the newest counts (2.9: the oldest); pools go back in the order of a
+//! hash table; max_non_split_rounding stays in 2.9; the oversize release works with expandable segments on too, on other blocks.
 //!
 //! Departures, each where its file says so: sizes never wrap (`rounding`), a refused settings text changes nothing (`settings`), pieces
-//! end below 2 TiB (`pieces`), `research_pool_after_sync` (`obtain`), frees with unseen completion (`events`).
+//! end below 2 TiB (`pieces`), parts of segments are not released (`release`), `research_pool_after_sync` (`obtain`), frees with unseen completion (`events`).
 //! Left out: several devices in one instance, threads, IPC, peer access, `MemPool` with an own allocator, checkpoints of private pools,
 //! `backend:cudaMallocAsync`, `graph_capture_record_stream_reuse`, reserve classes. A free says nothing about a stream, as in PyTorch.
 
 mod captures;
 mod conf;
+mod control;
 mod events;
 mod expandable;
 mod freeable;
 mod inert;
 mod layout;
+mod levels;
 mod obtain;
+mod piece;
 mod pieces;
 mod place;
 mod pools;
@@ -49,11 +68,12 @@ mod rounding;
 mod settings;
 mod statistics;
 mod stats;
+mod view;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Layout, Needs, Notice, Placement, Reply, Request, Usage, Use,
 };
-use vramlab_sim::driver::{Driver, DriverExt};
+use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
 
 use crate::options::{OptionError, Options};
@@ -67,7 +87,7 @@ use pieces::{Pieces, RANGE_SIZE_MAX, State, UNIT, WALL};
 use pools::Pools;
 use rounding::Rounding;
 use settings::Settings;
-use stats::{LARGE, Tally};
+use stats::Tally;
 
 pub use rounding::rounded;
 pub use settings::Version;
@@ -193,67 +213,6 @@ impl Caching {
         self.walk()
     }
 
-    /// What follows from the settings.
-    fn derive(&mut self) {
-        let settings = &self.settings;
-        self.rounding = Rounding::new(settings);
-        self.split_limit = settings.max_split.map_or(SIZE_MAX, units_of);
-        self.rest_min = [SMALL_REST_MIN, LARGE_REST_MIN];
-        self.split_below = [SIZE_MAX, self.split_limit];
-        if settings.expandable {
-            self.rest_min[LARGE] = SMALL_REST_MIN;
-            self.split_below[LARGE] = SIZE_MAX;
-        }
-        self.update_chores();
-        self.update_watch();
-    }
-
-    fn update_chores(&mut self) {
-        self.chores = self.events.is_busy() || self.fraction_due.is_some();
-    }
-
-    fn update_watch(&mut self) {
-        self.watch = self.is_collecting() || self.ranges.len() > self.ranges_vacant.len();
-    }
-
-    /// Is garbage collected? (RULES 14)
-    fn is_collecting(&self) -> bool {
-        self.settings.gc_threshold > 0.0 && self.limit.is_some()
-    }
-
-    fn by_address(&self) -> bool {
-        self.settings.version != Version::V2_15
-    }
-
-    fn kind_of(&self, piece: u32) -> usize {
-        self.pools.set(self.pieces.segment_of(piece).set).kind
-    }
-
-    /// Bytes of the device.
-    fn total(&mut self, driver: &mut dyn Driver) -> Result<u64, AllocError> {
-        match self.total {
-            Some(total) => Ok(total),
-            None => {
-                let (_, total) = driver.mem_info()?;
-                self.total = Some(total);
-                Ok(total)
-            }
-        }
-    }
-
-    /// Rule `fraction`.
-    fn set_fraction(&mut self, driver: &mut dyn Driver, fraction: f64) -> Result<(), AllocError> {
-        let total = self.total(driver)?;
-        let limit = fraction * total as f64;
-        self.limit = match self.settings.version {
-            Version::V2_15 if fraction >= 1.0 => None,
-            Version::V2_15 => Some(limit.round() as u64),
-            Version::V2_9 | Version::Legacy => Some(limit as u64),
-        };
-        self.update_watch();
-        Ok(())
-    }
-
     /// What is due before a search.
     #[inline(never)]
     fn do_chores(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
@@ -299,34 +258,6 @@ impl Caching {
         match self.need(request.stream, rounded) {
             Some(need) => self.refuse_huge(driver, need, request.size),
             None => self.refuse_unasked(driver, rounded),
-        }
-    }
-
-    fn set(
-        &mut self,
-        driver: &mut dyn Driver,
-        key: &str,
-        value: &str,
-    ) -> Result<Reply, AllocError> {
-        match key {
-            "conf" => {
-                let refused = |why: String| AllocError::BadSetting(why.into());
-                self.settings = self.settings.with_text(value, false).map_err(refused)?;
-                self.derive();
-                Ok(Reply::Done)
-            }
-            "memory_fraction" if !self.is_legacy() => {
-                let fraction = value.trim().parse().ok().filter(|f| (0.0..=1.0).contains(f));
-                let fraction = fraction.ok_or_else(|| {
-                    let why = format!("invalid fraction:{value}. Please set within [0, 1].");
-                    AllocError::BadSetting(why.into())
-                })?;
-                self.fraction_due = None;
-                self.set_fraction(driver, fraction)?;
-                self.update_chores();
-                Ok(Reply::Done)
-            }
-            _ => Ok(Reply::Unsupported),
         }
     }
 }

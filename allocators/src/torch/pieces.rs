@@ -9,135 +9,23 @@
 //! Sizes and offsets are counted in units of 512 B, so that a piece is 32 bytes; the largest piece is thus just below 2 TiB. Piece 0 is a
 //! wall: it stands before the first and after the last piece of every segment, is never free, and may be written to.
 
-use crate::parts::free_set::{Links, Nodes, SIZE_MAX};
+use crate::parts::free_set::SIZE_MAX;
 
-/// Every block is a multiple of this many bytes (RULES 1).
-pub(super) const UNIT: u64 = 512;
+pub(super) use super::piece::{Piece, State, UNIT, WALL};
+
+use super::piece::INDEX_MASK;
+use super::view::View;
+
 /// Bytes that pieces can be cut from at most, in one range.
 pub(super) const RANGE_SIZE_MAX: u64 = (SIZE_MAX as u64) * UNIT;
-/// No piece; also the wall.
-pub(super) const WALL: u32 = 0;
 /// Not expandable.
 pub(super) const NO_RANGE: u32 = u32::MAX;
 
-const STATE_SHIFT: u32 = 28;
-/// Pieces that an index can name: 2^28, of 32 bytes each.
-const INDEX_MASK: u32 = (1 << STATE_SHIFT) - 1;
 /// Gone segments that are kept numbered, at least, before numbers are made dense again.
 const GONE_MIN: usize = 64;
 /// Slots that the arena grows by: as many as it has, within these.
 const GROWTH_MIN: usize = 16;
 const GROWTH_MAX: usize = 1 << 16;
-
-/// What a piece is. Only `Free` is in a free set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum State {
-    /// A slot of the arena that holds no piece, and the wall.
-    Vacant = 0,
-    Free,
-    /// Handed out.
-    Used,
-    /// Handed out, with other streams recorded: `extra` is the entry of them.
-    Shared,
-    /// Freed, waits for events: `extra` counts them.
-    Waiting,
-    /// Freed during a capture, events are recorded later: `extra` is the entry of its streams.
-    Deferred,
-    /// Freed, waits for work that this run cannot see.
-    Unseen,
-    /// Addresses of an expandable segment without memory.
-    Unmapped,
-    /// A slot whose token may still be heard of; holds no piece.
-    Ghost,
-}
-
-const STATES: [State; 16] = {
-    let mut states = [State::Vacant; 16];
-    states[1] = State::Free;
-    states[2] = State::Used;
-    states[3] = State::Shared;
-    states[4] = State::Waiting;
-    states[5] = State::Deferred;
-    states[6] = State::Unseen;
-    states[7] = State::Unmapped;
-    states[8] = State::Ghost;
-    states
-};
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(32))]
-pub(super) struct Piece {
-    pub(super) segment: u32,
-    /// Units from the segment's beginning.
-    pub(super) offset: u32,
-    /// Units.
-    pub(super) size: u32,
-    /// State in the upper 4 bits, piece before it in the others.
-    before: u32,
-    /// Piece after it; of a vacant slot, the next vacant one.
-    after: u32,
-    /// Free: links of its free set. Else bytes asked for (two halves) and an extra number.
-    links: Links,
-}
-
-const _: () = assert!(size_of::<Piece>() == 32, "two pieces a cache line");
-
-impl Piece {
-    #[inline]
-    pub(super) fn state(&self) -> State {
-        STATES[(self.before >> STATE_SHIFT) as usize]
-    }
-    #[inline]
-    pub(super) fn is(&self, state: State) -> bool {
-        self.before >> STATE_SHIFT == state as u32
-    }
-    #[inline]
-    pub(super) fn set_state(&mut self, state: State) {
-        self.before = (self.before & INDEX_MASK) | ((state as u32) << STATE_SHIFT);
-    }
-    #[inline]
-    pub(super) fn prev(&self) -> u32 {
-        self.before & INDEX_MASK
-    }
-    #[inline]
-    fn set_prev(&mut self, prev: u32) {
-        self.before = (self.before & !INDEX_MASK) | prev;
-    }
-    #[inline]
-    pub(super) fn next(&self) -> u32 {
-        self.after
-    }
-    /// Is it a part of its segment, and not all of it?
-    #[inline]
-    pub(super) fn is_split(&self) -> bool {
-        (self.prev() | self.after) != WALL
-    }
-    /// Bytes.
-    #[inline]
-    pub(super) fn bytes(&self) -> u64 {
-        u64::from(self.size) * UNIT
-    }
-    /// Bytes asked for, of an active piece.
-    #[inline]
-    pub(super) fn requested(&self) -> u64 {
-        u64::from(self.links.child) | (u64::from(self.links.next) << 32)
-    }
-    #[inline]
-    pub(super) fn set_requested(&mut self, bytes: u64) {
-        self.links.child = bytes as u32;
-        self.links.next = (bytes >> 32) as u32;
-    }
-    /// Entry or count, of an active piece.
-    #[inline]
-    pub(super) fn extra(&self) -> u32 {
-        self.links.prev
-    }
-    #[inline]
-    pub(super) fn set_extra(&mut self, extra: u32) {
-        self.links.prev = extra;
-    }
-}
 
 /// A range of addresses that one malloc or one reservation gave.
 #[derive(Clone, Copy, Debug)]
@@ -293,15 +181,16 @@ impl Pieces {
         (first..first + more).rev().for_each(|piece| self.vacate(piece as u32));
     }
 
+    /// Does `a` come before `b`, both of one size?
+    #[inline]
+    pub(super) fn comes_before(&self, a: u32, b: u32) -> bool {
+        comes_before(&self.list, &self.segments, self.by_address, a, b)
+    }
+
     /// The hot path's hold on the pieces.
     #[inline(always)]
     pub(super) fn view(&mut self) -> View<'_> {
-        View {
-            list: &mut self.list,
-            segments: &self.segments,
-            vacant: &mut self.vacant,
-            by_address: self.by_address,
-        }
+        View::new(&mut self.list, &self.segments, &mut self.vacant, self.by_address)
     }
 
     /// The slot is free for another piece.
@@ -348,78 +237,15 @@ impl Pieces {
     }
 }
 
-/// The arena's slices at hand, so that the hot path need not look up where they are for each step.
-pub(super) struct View<'a> {
-    list: &'a mut [Piece],
-    segments: &'a [Segment],
-    vacant: &'a mut u32,
-    by_address: bool,
-}
-
-impl View<'_> {
-    #[inline(always)]
-    fn view(&mut self) -> View<'_> {
-        View {
-            list: self.list,
-            segments: self.segments,
-            vacant: self.vacant,
-            by_address: self.by_address,
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn get(&self, piece: u32) -> &Piece {
-        &self.list[piece as usize]
-    }
-    #[inline(always)]
-    pub(super) fn get_mut(&mut self, piece: u32) -> &mut Piece {
-        &mut self.list[piece as usize]
-    }
-    #[inline(always)]
-    pub(super) fn segment(&self, segment: u32) -> &Segment {
-        &self.segments[segment as usize]
-    }
-
-    /// Cuts a piece after `units`; the rest becomes a new piece. There must be a vacant slot.
-    #[inline(always)]
-    pub(super) fn split(&mut self, piece: u32, units: u32, state: State) -> u32 {
-        let rest = *self.vacant;
-        let front = self.get_mut(piece);
-        let Piece { segment, offset, size, after, .. } = *front;
-        front.size = units;
-        front.after = rest;
-        let slot = self.get_mut(rest);
-        let vacant = slot.after;
-        *slot = Piece {
-            segment,
-            offset: offset + units,
-            size: size - units,
-            before: ((state as u32) << STATE_SHIFT) | piece,
-            after,
-            links: Links::default(),
-        };
-        self.get_mut(after).set_prev(rest);
-        *self.vacant = vacant;
-        rest
-    }
-
-    /// As [`Pieces::absorb_next`].
-    #[inline(always)]
-    pub(super) fn absorb_next(&mut self, piece: u32) {
-        let gone = self.get(piece).after;
-        let vacant = std::mem::replace(self.vacant, gone);
-        let slot = self.get_mut(gone);
-        let Piece { size, after, .. } = *slot;
-        *slot = Piece { after: vacant, ..Piece::default() };
-        let grown = self.get_mut(piece);
-        grown.size += size;
-        grown.after = after;
-        self.get_mut(after).set_prev(piece);
-    }
-}
-
+/// In the order of best fit, both of one size (RULES 5).
 #[inline(always)]
-fn comes_before(list: &[Piece], segments: &[Segment], by_address: bool, a: u32, b: u32) -> bool {
+pub(super) fn comes_before(
+    list: &[Piece],
+    segments: &[Segment],
+    by_address: bool,
+    a: u32,
+    b: u32,
+) -> bool {
     let (a, b) = (&list[a as usize], &list[b as usize]);
     if by_address {
         let address = |at: &Piece| segments[at.segment as usize].base + u64::from(at.offset) * UNIT;
@@ -428,40 +254,6 @@ fn comes_before(list: &[Piece], segments: &[Segment], by_address: bool, a: u32, 
     let key = |at: &Piece| (u64::from(at.segment) << 32) | u64::from(at.offset);
     key(a) < key(b)
 }
-
-macro_rules! nodes {
-    ($of:ty, $view:expr) => {
-        impl Nodes for $of {
-            type Brief<'b>
-                = View<'b>
-            where
-                Self: 'b;
-            #[inline(always)]
-            fn brief(&mut self) -> View<'_> {
-                $view(self)
-            }
-            #[inline(always)]
-            fn size(&self, piece: u32) -> u32 {
-                self.get(piece).size
-            }
-            #[inline(always)]
-            fn before(&self, a: u32, b: u32) -> bool {
-                comes_before(&self.list, &self.segments, self.by_address, a, b)
-            }
-            #[inline(always)]
-            fn links(&self, piece: u32) -> Links {
-                self.get(piece).links
-            }
-            #[inline(always)]
-            fn links_mut(&mut self, piece: u32) -> &mut Links {
-                &mut self.get_mut(piece).links
-            }
-        }
-    };
-}
-
-nodes!(Pieces, Pieces::view);
-nodes!(View<'_>, View::view);
 
 #[cfg(test)]
 mod tests {
@@ -499,7 +291,7 @@ mod tests {
             assert_eq!(pieces.segment_of(piece).registration, n);
             assert_eq!(pieces.address(piece), n << 21);
         }
-        assert!(kept.windows(2).all(|two| pieces.before(two[0].0, two[1].0)));
+        assert!(kept.windows(2).all(|two| pieces.comes_before(two[0].0, two[1].0)));
     }
 
     #[test]

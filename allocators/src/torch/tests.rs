@@ -1,7 +1,7 @@
 //! What no golden case shows: legacy rules, sizes at the edge, frees with unseen completion, adopted states, notices, failures.
 
 use vramlab_sim::allocator::{BlockState, LayoutSegment};
-use vramlab_sim::driver::{Address, DriverError};
+use vramlab_sim::driver::{Address, DriverError, DriverExt};
 use vramlab_sim::testing::ScriptedMachine;
 use vramlab_sim::units::PoolId;
 
