@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(code) => code.into(),
         Err(failure) => {
-            eprintln!("vramlab: {failure}");
+            commands::remark(&format!("vramlab: {failure}"));
             failure.code.into()
         }
     }

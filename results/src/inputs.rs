@@ -1,5 +1,6 @@
 //! Recordings, opened by their content.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,15 +21,19 @@ use crate::job::Input;
 
 /// Devices that the ops of a JSON Lines trace may name.
 const JSONL_DEVICES: usize = 16;
+/// Largest size of a range that is taken for real, in bytes.
+const RANGE_MAX: u64 = 1 << 56;
 /// Set in a site's number that is a text of the program, not a stack.
 const METADATA: u32 = 1 << 31;
 
 /// A recording.
 pub enum Opened {
-    /// Our JSON Lines: read anew for each run.
+    /// Our JSON Lines: a file is read anew for each run; what comes through a pipe is kept.
     Trace {
         /// Where.
         path: PathBuf,
+        /// The content, if it came through a pipe.
+        kept: Option<Vec<u8>>,
     },
     /// A PyTorch snapshot.
     Snapshot(SnapshotInput),
@@ -121,9 +126,17 @@ impl Entries for History {
         let own = frames.iter().find(|f| {
             f.line > 0 && !f.filename.contains("/torch/") && !f.filename.starts_with("torch/")
         });
-        own.or(frames.first())
+        own.or_else(|| frames.iter().find(|f| !is_recorder(f.name)))
+            .or(frames.first())
             .map_or(String::new(), |f| format!("{}:{} {}", f.filename, f.line, f.name))
     }
+}
+
+/// Frames of PyTorch's own stack recorder, which stand on top of every C++ stack.
+fn is_recorder(name: &str) -> bool {
+    ["torch::unwind", "CapturedTraceback", "torch::cuda", "c10::cuda", "DeviceCachingAllocator"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 /// Opens files.
@@ -153,12 +166,66 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
             path.display()
         )));
     }
+    let named =
+        |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     if is_jsonl(&start) {
-        return Ok(Opened::Trace { path: path.to_owned() });
+        let mut kept = None;
+        if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
+            let mut content = Vec::new();
+            input.read_to_end(&mut content).map_err(|e| named(&e))?;
+            kept = Some(content);
+        }
+        return Ok(Opened::Trace { path: path.to_owned(), kept });
     }
-    drop(input);
-    let snapshot = torch::open(path).map_err(Failure::input)?;
+    if !torch::is_json(&start)
+        && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace())
+    {
+        let shown: String = start.iter().take(40).map(|b| char::from(*b)).collect();
+        return Err(named(&format!(
+            "neither a PyTorch snapshot (pickle or JSON) nor JSON Lines of ops; it begins with {shown:?}"
+        )));
+    }
+    let snapshot = torch::read(input).map_err(|e| named(&e))?;
+    check_ranges(&snapshot).map_err(|e| named(&e))?;
     Ok(Opened::Snapshot(SnapshotInput::new(path, snapshot)))
+}
+
+/// No address range may pass 2^64, and devices are numbered below 65,536.
+fn check_ranges(snapshot: &Snapshot) -> Result<(), String> {
+    let fits = |address: u64, size: u64| {
+        size <= RANGE_MAX && address.checked_add(size + RANGE_MAX).is_some()
+    };
+    for (index, segment) in snapshot.segments.iter().enumerate() {
+        if u16::try_from(segment.device).is_err() {
+            return Err(format!(
+                "segments[{index}].device: found {}, expected a number below 65536",
+                segment.device
+            ));
+        }
+        let blocks = snapshot.blocks_of(segment);
+        if !fits(segment.address, segment.total_size)
+            || !blocks.iter().all(|b| fits(b.address, b.size))
+        {
+            return Err(format!(
+                "segments[{index}]: {} bytes at {:#x}, or its blocks, reach past what an address can be",
+                segment.total_size, segment.address
+            ));
+        }
+    }
+    for (device, trace) in snapshot.traces.iter().enumerate() {
+        if u16::try_from(device).is_err() && !trace.is_empty() {
+            return Err(format!("device_traces[{device}]: expected at most 65536 devices"));
+        }
+        let bad = trace
+            .iter()
+            .position(|e| e.action != torch::Action::Oom && !fits(e.addr.unwrap_or(0), e.size));
+        if let Some(index) = bad {
+            return Err(format!(
+                "device_traces[{device}][{index}]: its address and size reach past what an address can be"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Does a JSON object of one line with an op or our header come first?
@@ -277,7 +344,7 @@ fn capacity_at_failure(recording: &Recording<History>) -> Option<u64> {
             Action::SegmentFree | Action::SegmentUnmap => {
                 reserved = reserved.saturating_sub(entry.size)
             }
-            Action::Oom => return Some(reserved + entry.addr),
+            Action::Oom => return reserved.checked_add(entry.addr).filter(|c| *c <= RANGE_MAX),
             _ => {}
         }
     }
@@ -288,7 +355,7 @@ impl Opened {
     /// As it is printed.
     pub fn name(&self) -> String {
         match self {
-            Self::Trace { path } => path
+            Self::Trace { path, .. } => path
                 .file_name()
                 .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
             Self::Snapshot(snapshot) => snapshot.name.clone(),
@@ -330,13 +397,15 @@ impl Opened {
                 (Some(version.unwrap_or(snapshot.torch_version())), snapshot.conf())
             }
         };
+        let bare = Spec::new("torch.caching", Options::from_pairs(version.map(|v| ("version", v))));
+        vramlab_allocators::build(&bare).map_err(Failure::usage)?;
         let conf = Some(("conf", conf.as_str())).filter(|(_, c)| !c.is_empty());
         let spec = Spec::new(
             "torch.caching",
             Options::from_pairs(version.map(|v| ("version", v)).into_iter().chain(conf)),
         );
         vramlab_allocators::build(&spec).map_err(|e| {
-            Failure::usage(format!("{}: recorded settings {spec}: {e}", self.name()))
+            Failure::input(format!("{}: recorded settings {spec}: {e}", self.name()))
         })?;
         Ok(spec)
     }
@@ -349,10 +418,19 @@ impl Opened {
     /// One input per history; with `keep_times` ops are issued not before their recorded times.
     pub fn inputs_timed(&self, keep_times: bool) -> Vec<Input<'_>> {
         match self {
-            Self::Trace { path } => {
+            Self::Trace { path, kept } => {
                 let make = move || -> Result<Box<dyn Source>, Failure> {
-                    let input = bytes::open(path).map_err(Failure::input)?;
-                    Ok(Box::new(JsonlSource::new(input, path.display().to_string())))
+                    let name = path.display().to_string();
+                    match kept {
+                        Some(content) => Ok(Box::new(JsonlSource::new(
+                            std::io::Cursor::new(content.clone()),
+                            name,
+                        ))),
+                        None => Ok(Box::new(JsonlSource::new(
+                            bytes::open(path).map_err(Failure::input)?,
+                            name,
+                        ))),
+                    }
                 };
                 vec![Input {
                     name: self.name(),

@@ -12,6 +12,19 @@ use crate::row::Row;
 
 pub use vramlab_sim::device::profile::{self, Profile};
 
+/// Largest capacity that makes sense: addresses beyond it do not fit beside each other in 64 bits.
+const CAPACITY_MAX: u64 = 1 << 50;
+
+fn check_capacity(capacity: u64) -> Result<(), Failure> {
+    if capacity <= CAPACITY_MAX {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "capacity {capacity} is over {}; give --capacity the bytes of a device",
+        Bytes(CAPACITY_MAX)
+    )))
+}
+
 /// Device and cost table of a replay unless another is named.
 const RECORDING_DEVICE: &str = "generic";
 
@@ -55,6 +68,7 @@ impl Place {
         let profile = profile::device(name).map_err(Failure::usage)?;
         let place = Self { profile, capacity: capacity.map(|c| c.0) };
         let (capacity, context) = (place.capacity(), place.profile.options.context);
+        check_capacity(capacity)?;
         if capacity <= context {
             let message = format!(
                 "capacity {} leaves nothing for a run: the context of device {name} takes {}; give --capacity more than that",
@@ -78,6 +92,7 @@ impl Place {
         let mut profile = profile::device(RECORDING_DEVICE).map_err(Failure::usage)?;
         profile.options.context = 0;
         let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        check_capacity(place.capacity())?;
         if place.capacity() == 0 {
             return Err(Failure::usage(
                 "capacity 0 leaves nothing for a run; give --capacity more than that",

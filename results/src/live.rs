@@ -39,11 +39,8 @@ pub struct Peak {
     pub ops: u64,
     pub allocs: u64,
     pub frees: u64,
-    pub failed: u64,
     pub gaps: u64,
-    pub live_at_start: u64,
     pub live_at_end: u64,
-    pub start_bytes: u64,
     pub end_bytes: u64,
     pub peak_bytes: u64,
     pub peak_op: u64,
@@ -69,7 +66,7 @@ pub fn find_peak(input: &Input<'_>, top: usize) -> Result<Peak, Failure> {
     let mut peak = Peak::default();
     let mut source = (input.make)()?;
     let mut phase: Option<Phase> = None;
-    walk(&mut *source, |op, now, source| {
+    let at_end = walk(&mut *source, |op, now, source| {
         peak.ops += 1;
         match op {
             Op::Alloc { .. } => peak.allocs += 1,
@@ -99,6 +96,7 @@ pub fn find_peak(input: &Input<'_>, top: usize) -> Result<Peak, Failure> {
         peak.end_bytes = now;
         true
     })?;
+    peak.live_at_end = at_end.iter().flatten().count() as u64;
     peak.growth.extend(phase.filter(|_| peak.growth.len() < PHASES_KEPT));
     peak.gaps = source.gaps();
     let mut source = (input.make)()?;

@@ -3,21 +3,21 @@
 //! `kind` and `segment` name the driver's range (`m0` is the first successful `cudaMalloc`, `r0` the first reserved range), `offset` is the
 //! place in it, `block` the bytes set aside; `allocated`, `active`, `reserved` are the counts after the op.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use tempfile::NamedTempFile;
 use vramlab_sim::engine::{Observer, Outcome, Seen};
 use vramlab_sim::op::Op;
 use vramlab_sim::units::BufferId;
 
 use crate::failure::Failure;
+use crate::output::Replacement;
 
-/// Writes the lines to a temporary file, which takes its name at the end.
+/// Writes the lines to a file that takes its name at the end.
 pub struct PerOp {
     path: PathBuf,
-    out: BufWriter<NamedTempFile>,
+    out: Replacement,
     error: Option<std::io::Error>,
 }
 
@@ -27,9 +27,7 @@ impl PerOp {
     /// # Errors
     /// When the folder cannot be written.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = NamedTempFile::new_in(folder).map_err(|e| Failure::write(path, &e))?;
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), error: None })
+        Ok(Self { path: path.to_owned(), out: Replacement::create(path)?, error: None })
     }
 
     /// Puts the whole file in place.
@@ -37,13 +35,10 @@ impl PerOp {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(self) -> Result<(), Failure> {
-        let Self { path, out, error } = self;
-        let done = match error {
-            Some(error) => Err(error),
-            None => out.into_inner().map_err(std::io::IntoInnerError::into_error),
-        };
-        let done = done.and_then(|file| file.persist(&path).map_err(|e| e.error));
-        done.map(|_file| ()).map_err(|e| Failure::write(&path, &e))
+        match self.error {
+            Some(error) => Err(Failure::write(&self.path, &error)),
+            None => self.out.finish(),
+        }
     }
 }
 

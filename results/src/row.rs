@@ -106,7 +106,7 @@ impl Row {
         let f = report.figures();
         self.ops = report.ops;
         self.allocs = report.allocs;
-        self.outcome = if report.ooms > 0 { "oom" } else { "ok" };
+        self.outcome = if report.ooms + report.invalid_sizes > 0 { "oom" } else { "ok" };
         self.first_oom_op = report.first_oom_op;
         self.first_oom = report.first_oom.clone();
         self.ooms = report.ooms;

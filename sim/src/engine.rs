@@ -4,159 +4,28 @@
 //! hit costs [`Setup::host_ns`]. Out of memory is an answer: the buffer stays unallocated, its later ops are skipped, the run goes on.
 
 mod buffers;
+mod error;
+mod setup;
 mod tally;
 
 use rustc_hash::FxHashMap;
 
-use crate::allocator::{AllocError, Allocator, Notice, Placement, Reply, Request, Usage, Use};
+use crate::allocator::{AllocError, Allocator, Notice, Reply, Request, Use};
 use crate::driver::{DriverError, DriverExt};
-use crate::machine::{Held, Machine, Toucher};
+use crate::machine::{Machine, Toucher};
 use crate::op::{NameId, Op};
 use crate::report::Report;
-use crate::source::{Answered, Source, SourceError, Step};
+use crate::source::{Answered, Source, Step};
 use crate::units::{BufferId, DeviceId, EventId, StreamId};
 
 pub use buffers::Prelude;
 use buffers::{Buffer, Buffers, State};
+pub use error::RunError;
+pub use setup::{Observer, Outcome, Seen, Setup};
 use tally::Tally;
 
 /// Steps without progress after which a source that reacts to answers is said to be stuck.
 const LIVELOCK_STEPS: u64 = 100_000;
-
-/// What a run is made of.
-pub struct Setup<'a> {
-    /// The device, or devices.
-    pub machine: &'a mut dyn Machine,
-    /// One strategy per device, by device number.
-    pub strategies: &'a mut [Box<dyn Allocator>],
-    /// Host time of an alloc or free that needs no driver call, in ns.
-    pub host_ns: u64,
-    /// Hears every op.
-    pub observer: Option<&'a mut dyn Observer>,
-    /// Keep figures at each mark.
-    pub keep_marks: bool,
-    /// Buffers that are live before the first op (a state that was adopted), for device 0.
-    pub prelude: Prelude,
-}
-
-impl<'a> Setup<'a> {
-    /// The plain run: no observer, no marks, no prelude, hits cost nothing.
-    pub fn new(machine: &'a mut dyn Machine, strategies: &'a mut [Box<dyn Allocator>]) -> Self {
-        Self {
-            machine,
-            strategies,
-            host_ns: 0,
-            observer: None,
-            keep_marks: false,
-            prelude: Prelude::default(),
-        }
-    }
-}
-
-/// What became of an op.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// Done.
-    Done,
-    /// A request was served.
-    Placed(Placement),
-    /// A request was not served.
-    Refused(AllocError),
-    /// Nothing happened.
-    Skipped,
-}
-
-/// An op as an observer sees it, after it is done.
-pub struct Seen<'a> {
-    /// Its index, from 0 (device changes are not counted).
-    pub index: u64,
-    /// The op.
-    pub op: &'a Op,
-    /// What became of it.
-    pub outcome: &'a Outcome,
-    /// Bytes requested by live buffers of the current device.
-    pub requested: u64,
-    /// The strategy's count.
-    pub usage: Usage,
-    /// The machine's count.
-    pub held: Held,
-    /// The machine, for origins and the clock.
-    pub machine: &'a dyn Machine,
-    /// The source, for names.
-    pub source: &'a dyn Source,
-}
-
-/// Hears every op.
-pub trait Observer {
-    /// After an op.
-    fn after(&mut self, seen: &Seen<'_>);
-}
-
-/// Why a run ended early. The index is that of the op.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The input is bad.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// An op on a buffer that is not live.
-    #[error(
-        "op {op}: {what} of buffer {name}, which is not live; expected a buffer that was allocated and not freed since"
-    )]
-    NotLive {
-        /// Index.
-        op: u64,
-        /// Name of the op.
-        what: &'static str,
-        /// The workload's own number.
-        name: u64,
-    },
-    /// An alloc of a buffer that is live.
-    #[error("op {op}: alloc of buffer {name}, which is live already")]
-    TwiceLive {
-        /// Index.
-        op: u64,
-        /// The workload's own number.
-        name: u64,
-    },
-    /// There is no such device, or no strategy for it.
-    #[error("op {op}: device {device} does not exist; this run has {count}")]
-    NoDevice {
-        /// Index.
-        op: u64,
-        /// Which.
-        device: DeviceId,
-        /// How many there are.
-        count: usize,
-    },
-    /// The strategy refused something other than a request.
-    #[error("op {op} ({what}): {error}")]
-    Strategy {
-        /// Index.
-        op: u64,
-        /// Name of the op.
-        what: &'static str,
-        /// Its words.
-        error: AllocError,
-    },
-    /// The device said something other than out of memory.
-    #[error("driver_error at op {op} ({what}): {error}")]
-    Driver {
-        /// Index.
-        op: u64,
-        /// Name of the op.
-        what: &'static str,
-        /// Its words.
-        error: DriverError,
-    },
-    /// The source repeats a step that neither moves time nor succeeds.
-    #[error("livelock at op {op}: {steps} steps in a row moved no time and got nothing done")]
-    Livelock {
-        /// Index.
-        op: u64,
-        /// How many.
-        steps: u64,
-    },
-}
 
 /// Runs a source to its end.
 ///

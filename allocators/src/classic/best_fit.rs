@@ -7,7 +7,7 @@
 //! | `grow` and the rest | as in `pool` beside this file |
 //!
 //! Source: D. Knuth, The Art of Computer Programming 1, section 2.5; P. Wilson et al., "Dynamic storage allocation: a survey and critical review",
-//! 1995, section 3.4. Exact, and O(log n): the order is that of [`SizeOrder`], not of size classes.
+//! 1995, section 3.4. Exact, and O(log n): the order is that of `SizeOrder`, not of size classes.
 
 use vramlab_sim::allocator::Allocator;
 

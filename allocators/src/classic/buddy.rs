@@ -179,7 +179,7 @@ impl Buddy {
     }
 
     /// Halves a block that is in no list until it has `order` (rule `split`), and hands it out.
-    #[inline]
+    #[inline(always)]
     fn cut(&mut self, slot: u32, order: u32, size: u64, uses: &mut LastUses) -> Taken {
         let whole = self.halves[slot as usize];
         let mut next = whole.next;
@@ -234,7 +234,7 @@ impl Buddy {
 }
 
 impl Rule for Buddy {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
         let order = self.order_for(size)?;
         let orders = self.orders & (u32::MAX << order);
@@ -254,6 +254,12 @@ impl Rule for Buddy {
         Some(Need { least, full: least.max(bytes(self.max_order)) })
     }
 
+    fn segment_max(&self) -> u64 {
+        1 << (ORDER_MAX + self.shift)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
         let order = segment.size.trailing_zeros() - self.shift;
         let place = segment.address | FREE | u64::from(order);
@@ -273,7 +279,7 @@ impl Rule for Buddy {
         (half.state() == 0 && half.generation == generation).then_some(taken)
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, slot: u32, uses: &mut LastUses) -> Option<Segment> {
         let mut slot = slot;
         let mut half = self.halves[slot as usize];

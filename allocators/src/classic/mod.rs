@@ -11,19 +11,19 @@
 //!
 //! All have one pool for all streams; what they do about streams, growth and out of memory is in `pool`.
 
-pub(crate) mod best_fit;
-pub(crate) mod buddy;
-pub(crate) mod first_fit;
-pub(crate) mod next_fit;
+pub mod best_fit;
+pub mod buddy;
+pub mod first_fit;
+pub mod next_fit;
 mod options;
 mod pool;
 mod rule;
-pub(crate) mod segregated;
-pub(crate) mod slab;
+pub mod segregated;
+pub mod slab;
 mod tagged;
 #[cfg(test)]
 mod testing;
-pub(crate) mod tlsf;
-pub(crate) mod worst_fit;
+pub mod tlsf;
+pub mod worst_fit;
 
 pub(crate) use options::{TAGGED, inert};

@@ -109,3 +109,44 @@ pub(crate) fn inert(options: &Options) -> Vec<String> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_bad_value_is_named_with_what_was_expected() {
+        for (spec, want) in [
+            (
+                "classic.tlsf:align=100",
+                "option align=100: expected a power of two from 256 B to 2 MiB",
+            ),
+            (
+                "classic.tlsf:segment=0",
+                "option segment=0: expected a size from 1 B to 1 TiB such as 32MiB",
+            ),
+            (
+                "classic.tlsf:arena=0%",
+                "option arena=0%: expected growth, a size of at least 2MiB such as 16GiB, or a share from 1% to 100%",
+            ),
+            ("classic.buddy:max_order=32", "option max_order=32: expected a number from 0 to 31"),
+            (
+                "classic.slab:slab=3MiB",
+                "option slab=3MiB: expected a power of two from 2 MiB to 64 MiB",
+            ),
+            ("classic.slab:slabs=2MiB", "classic.slab has no option \"slabs\"; did you mean slab?"),
+        ] {
+            let refused = crate::build(&spec.parse().expect(spec)).err().expect(spec);
+            assert_eq!(refused.to_string(), want);
+        }
+    }
+
+    #[test]
+    fn a_segment_size_beside_an_arena_is_inert() {
+        let said = |spec: &str| {
+            let spec: crate::Spec = spec.parse().expect(spec);
+            super::inert(&spec.strategy().options)
+        };
+        assert_eq!(said("classic.tlsf:segment=2MiB"), [""; 0]);
+        let want = "segment=2MiB has no effect: with arena there is one segment";
+        assert_eq!(said("classic.tlsf:segment=2MiB,arena=1GiB"), [want]);
+    }
+}

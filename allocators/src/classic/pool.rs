@@ -113,6 +113,9 @@ impl<R: Rule> Pool<R> {
             let share = u128::from(driver.mem_info()?.0) * u128::from(percent) / 100;
             self.growth = Growth::Arena(share as u64 / GRANULE * GRANULE);
         }
+        if let Growth::Arena(arena) = &mut self.growth {
+            *arena = (*arena).min(self.rule.segment_max() / GRANULE * GRANULE);
+        }
         Ok(match self.growth {
             Growth::Arena(arena) if self.usage.reserved == 0 && need.least <= arena => {
                 Some(Need { least: arena, full: arena })
@@ -326,5 +329,57 @@ impl<R: Rule> Allocator for Pool<R> {
 
     fn usage(&self) -> Usage {
         self.usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{KIB, Probe};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn refusal(probe: &mut Probe, size: u64) -> OutOfMemory {
+        let request = Request { size, stream: StreamId(0), ordinal: 0 };
+        match probe.strategy.alloc(&mut probe.machine, &request) {
+            Err(AllocError::OutOfMemory(numbers)) => *numbers,
+            other => panic!("expected out of memory, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_arena_is_one_segment_and_a_limit() {
+        let mut probe = Probe::new("classic.first_fit:arena=64MiB");
+        let a = probe.alloc(40 * MIB);
+        let numbers = refusal(&mut probe, 40 * MIB);
+        assert_eq!((numbers.limit, numbers.reserved), (Some(64 * MIB), 64 * MIB));
+        assert_eq!((numbers.active, numbers.largest_free), (40 * MIB, 24 * MIB));
+        probe.free(a);
+        assert_eq!(probe.place(64 * MIB), 0);
+    }
+
+    #[test]
+    fn an_arena_of_a_share_is_sized_at_the_first_request() {
+        let mut probe = Probe::new("classic.tlsf:arena=25%");
+        assert_eq!(probe.reserved(), 0);
+        probe.alloc(1);
+        assert_eq!(probe.reserved(), 2048 * MIB, "of 8 GiB");
+    }
+
+    /// 2^32 units of 256 B are one more than a segment can have.
+    #[test]
+    fn an_arena_beyond_a_segments_units_is_as_large_as_it_can_be() {
+        let mut probe = Probe::new("classic.best_fit:align=256,arena=4TiB");
+        let numbers = refusal(&mut probe, KIB);
+        assert_eq!(numbers.limit, None, "the device is too small");
+        assert_eq!(refusal(&mut probe, 2 << 40).limit, Some((1 << 40) - 2 * MIB));
+    }
+
+    #[test]
+    fn a_request_near_the_end_of_the_device_gets_what_is_left() {
+        let mut probe = Probe::new("classic.worst_fit:segment=1GiB");
+        let _most = probe.alloc(8140 * MIB);
+        assert_eq!(probe.place(50 * MIB), 0, "52 MiB are left, not a whole segment");
+        assert_eq!(probe.reserved(), 8190 * MIB);
     }
 }

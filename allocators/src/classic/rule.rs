@@ -39,6 +39,9 @@ pub(super) trait Rule: Send {
     /// The segment that a request of `size` bytes needs; `None` if no segment would do.
     fn need(&self, size: u64) -> Option<Need>;
 
+    /// Bytes of the largest segment that it can manage.
+    fn segment_max(&self) -> u64;
+
     /// Takes a segment in, and a block for the request that it was made for out of it.
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken;
 

@@ -145,6 +145,10 @@ impl Rule for Segregated {
         Some(Need { least, full: if own { least } else { least.max(self.segment) } })
     }
 
+    fn segment_max(&self) -> u64 {
+        self.pieces.bytes(u32::MAX)
+    }
+
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
         let slot = self.pieces.add(segment);
         uses.fresh(slot);

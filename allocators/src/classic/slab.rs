@@ -72,7 +72,9 @@ struct Slab {
     next: u32,
 }
 
-/// The class of a slab that is a large request.
+/// The list of slabs with no object in use comes after those of the classes.
+const COMPLETE: usize = Levels::CLASSES;
+/// The class of a slab that is a large request, and in no list.
 const LARGE: usize = usize::MAX;
 
 struct Slabs {
@@ -81,9 +83,8 @@ struct Slabs {
     size: u64,
     /// A slot is the number of a slab and, in so many low bits, that of an object; all ones there mean the slab itself.
     object_bits: u32,
-    /// By class: the first slab with both free and used objects.
+    /// By class: the first slab with both free and used objects; then the first that is complete.
     partial: Vec<u32>,
-    complete: Vec<u32>,
     /// Counts takes, so that an old token is known.
     takes: u32,
 }
@@ -95,8 +96,7 @@ impl Slabs {
             vacant: Vec::new(),
             size,
             object_bits: (size / UNIT).trailing_zeros() + 1,
-            partial: vec![NIL; Levels::CLASSES],
-            complete: Vec::new(),
+            partial: vec![NIL; COMPLETE + 1],
             takes: 0,
         }
     }
@@ -226,8 +226,12 @@ impl Rule for Slabs {
     fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
         let (class, object) = self.class(size)?;
         if self.partial[class] == NIL {
-            let empty = self.complete.pop()?;
-            self.dedicate(empty, class, object);
+            let complete = self.partial[COMPLETE];
+            if complete == NIL {
+                return None;
+            }
+            self.unlist(complete);
+            self.dedicate(complete, class, object);
         }
         Some(self.take_object(self.partial[class], size, uses))
     }
@@ -239,6 +243,10 @@ impl Rule for Slabs {
         };
         let room = !self.vacant.is_empty() || self.slabs.len() < self.slab_max();
         room.then_some(Need { least: bytes, full: bytes })
+    }
+
+    fn segment_max(&self) -> u64 {
+        u64::MAX
     }
 
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
@@ -297,7 +305,8 @@ impl Rule for Slabs {
         if empty {
             // an object at least an eighth of a slab large has company, so an empty slab was listed
             self.unlist(at);
-            self.complete.push(at);
+            self.slabs[at as usize].class = COMPLETE;
+            self.list(at);
         } else if was_full {
             self.list(at);
         }
@@ -305,13 +314,16 @@ impl Rule for Slabs {
     }
 
     fn idle(&self) -> Vec<u32> {
-        let mut idle = self.complete.clone();
+        let next = |at: u32| self.slabs.get(at as usize).map(|slab| slab.next);
+        let mut idle: Vec<u32> =
+            std::iter::successors(Some(self.partial[COMPLETE]), |at| next(*at)).collect();
+        idle.pop(); // NIL
         idle.sort_unstable_by_key(|at| std::cmp::Reverse(self.slabs[*at as usize].segment.address));
         idle
     }
 
     fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) -> Segment {
-        self.complete.retain(|at| *at != slot);
+        self.unlist(slot);
         for object in 0..self.slabs[slot as usize].objects.len() as u32 {
             uses.forget(slot << self.object_bits | object);
         }
@@ -319,10 +331,10 @@ impl Rule for Slabs {
     }
 
     fn largest_free(&self) -> u64 {
-        if !self.complete.is_empty() {
+        if self.partial[COMPLETE] != NIL {
             return self.size / OBJECTS_MIN;
         }
-        let listed = self.partial.iter().filter(|at| **at != NIL);
+        let listed = self.partial[..COMPLETE].iter().filter(|at| **at != NIL);
         listed.map(|at| self.slabs[*at as usize].object).max().unwrap_or(0)
     }
 

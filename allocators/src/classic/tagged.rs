@@ -20,6 +20,9 @@ pub(super) trait FreeIndex: Send {
     /// The pool's name in layouts.
     const POOL: &'static str;
 
+    /// Slots that it wants for the ends of its lists, from 0 on.
+    const ENDS: usize = 0;
+
     /// The piece that serves a request of `units` (1 or more). It stays in the index.
     fn find(&mut self, pieces: &Pieces, units: u32) -> Option<u32>;
 
@@ -62,13 +65,13 @@ pub(super) fn build<I: FreeIndex>(
 ) -> Result<Pool<Tagged<I>>, OptionError> {
     given.check(name, options::TAGGED)?;
     let (align, segment) = (options::align(given)?, options::segment(given)?);
-    let rule = Tagged { pieces: Pieces::new(align), index, segment, idle: 0 };
+    let rule = Tagged { pieces: Pieces::new(align).with_ends(I::ENDS), index, segment, idle: 0 };
     Ok(Pool::new(rule, Growth::parse(given)?))
 }
 
 impl<I: FreeIndex> Tagged<I> {
     /// Makes a block of `units` out of a piece that is in the index.
-    #[inline]
+    #[inline(always)]
     fn cut(&mut self, slot: u32, units: u32, size: u64, uses: &mut LastUses) -> Taken {
         let piece = *self.pieces.get(slot);
         self.idle -= usize::from(piece.is_whole());
@@ -89,7 +92,7 @@ impl<I: FreeIndex> Tagged<I> {
 }
 
 impl<I: FreeIndex> Rule for Tagged<I> {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
         let units = self.pieces.units(size)?;
         let slot = self.index.find(&self.pieces, units)?;
@@ -105,6 +108,12 @@ impl<I: FreeIndex> Rule for Tagged<I> {
         fits(least).then_some(Need { least, full: if fits(full) { full } else { least } })
     }
 
+    fn segment_max(&self) -> u64 {
+        self.pieces.bytes(u32::MAX)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
         let slot = self.pieces.add(segment);
         uses.fresh(slot);
@@ -122,7 +131,7 @@ impl<I: FreeIndex> Rule for Tagged<I> {
         Some(Taken { slot, generation: (token.0 >> 32) as u32, address, size })
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, slot: u32, uses: &mut LastUses) -> Option<Segment> {
         let (before, after) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
         let grown = before.or(after).map(|slot| (slot, *self.pieces.get(slot)));

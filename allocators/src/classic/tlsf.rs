@@ -15,63 +15,50 @@ use vramlab_sim::allocator::Allocator;
 
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
-use crate::parts::pieces::{NIL, Pieces};
+use crate::parts::pieces::Pieces;
 use crate::parts::two_level::TwoLevel;
 
 /// 2^5 classes per power of two, as the paper advises.
 type Levels = TwoLevel<5>;
 
 pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
-    Ok(Box::new(tagged::build("classic.tlsf", options, Tlsf::new())?))
+    Ok(Box::new(tagged::build("classic.tlsf", options, Tlsf { levels: Levels::new() })?))
 }
 
-/// Lists through the pieces: `a` is the one before, `b` the one after.
+/// Lists through the pieces: `a` is the one before, `b` the one after. They are rings with an end in slot `class`, so that a
+/// piece is put in and taken out without a branch.
 struct Tlsf {
     levels: Levels,
-    heads: Vec<u32>,
 }
 
 impl Tlsf {
-    fn new() -> Self {
-        Self { levels: Levels::new(), heads: vec![NIL; Levels::CLASSES] }
-    }
-
     #[inline]
     fn push(&mut self, pieces: &mut Pieces, slot: u32, class: usize) {
-        let head = std::mem::replace(&mut self.heads[class], slot);
+        let end = class as u32;
+        let first = std::mem::replace(&mut pieces.get_mut(end).b, slot);
+        pieces.get_mut(first).a = slot;
         let piece = pieces.get_mut(slot);
-        (piece.a, piece.b) = (NIL, head);
-        if head == NIL {
-            self.levels.set(class);
-        } else {
-            pieces.get_mut(head).a = slot;
-        }
+        (piece.a, piece.b) = (end, first);
+        self.levels.set(class);
     }
 
     #[inline]
     fn unlink(&mut self, pieces: &mut Pieces, slot: u32, class: usize) {
         let (before, after) = (pieces.get(slot).a, pieces.get(slot).b);
-        if after != NIL {
-            pieces.get_mut(after).a = before;
-        }
-        if before != NIL {
-            pieces.get_mut(before).b = after;
-            return;
-        }
-        self.heads[class] = after;
-        if after == NIL {
-            self.levels.clear(class);
-        }
+        pieces.get_mut(before).b = after;
+        pieces.get_mut(after).a = before;
+        self.levels.clear_if(class, before == after); // both are the end
     }
 }
 
 impl FreeIndex for Tlsf {
     const POOL: &'static str = "tlsf";
+    const ENDS: usize = Levels::CLASSES;
 
     #[inline]
-    fn find(&mut self, _pieces: &Pieces, units: u32) -> Option<u32> {
+    fn find(&mut self, pieces: &Pieces, units: u32) -> Option<u32> {
         let class = self.levels.first_from(Levels::class_above(units))?;
-        Some(self.heads[class])
+        Some(pieces.get(class as u32).b)
     }
 
     #[inline]
@@ -86,17 +73,20 @@ impl FreeIndex for Tlsf {
         self.unlink(pieces, slot, class);
     }
 
-    #[inline]
+    #[inline(always)]
     fn resized(&mut self, pieces: &mut Pieces, slot: u32, old_units: u32, _old_address: u64) {
         let (old, class) = (Levels::class(old_units), Levels::class(pieces.get(slot).units));
+        if old == class && pieces.get(slot).a == class as u32 {
+            return; // it would go to the front, where it is
+        }
         self.unlink(pieces, slot, old);
         self.push(pieces, slot, class);
     }
 
     fn largest(&self, pieces: &Pieces) -> u32 {
-        let mut at = self.levels.last().map_or(NIL, |class| self.heads[class]);
-        let mut largest = 0;
-        while at != NIL {
+        let Some(class) = self.levels.last() else { return 0 };
+        let (mut at, mut largest) = (pieces.get(class as u32).b, 0);
+        while at != class as u32 {
             largest = largest.max(pieces.get(at).units);
             at = pieces.get(at).b;
         }

@@ -7,27 +7,28 @@
 //! | `grow` and the rest | as in `pool` beside this file |
 //!
 //! Source: P. Wilson et al., "Dynamic storage allocation: a survey and critical review",
-//! 1995, section 3.4. Exact, and O(log n): the order is that of [`SizeOrder`], not of size classes.
+//! 1995, section 3.4. O(log n), by a `MaxHeap`.
 
 use vramlab_sim::allocator::Allocator;
 
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
+use crate::parts::max_heap::MaxHeap;
 use crate::parts::pieces::Pieces;
-use crate::parts::size_order::SizeOrder;
 
 pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
-    Ok(Box::new(tagged::build("classic.worst_fit", options, WorstFit(SizeOrder::new()))?))
+    Ok(Box::new(tagged::build("classic.worst_fit", options, WorstFit(MaxHeap::default()))?))
 }
 
-struct WorstFit(SizeOrder);
+struct WorstFit(MaxHeap);
 
 impl FreeIndex for WorstFit {
     const POOL: &'static str = "worst_fit";
 
     #[inline]
-    fn find(&mut self, pieces: &Pieces, units: u32) -> Option<u32> {
-        self.0.largest(pieces).filter(|slot| pieces.get(*slot).units >= units)
+    fn find(&mut self, _pieces: &Pieces, units: u32) -> Option<u32> {
+        let (slot, largest) = self.0.largest()?;
+        (largest >= units).then_some(slot)
     }
 
     #[inline]
@@ -37,18 +38,16 @@ impl FreeIndex for WorstFit {
 
     #[inline]
     fn remove(&mut self, pieces: &mut Pieces, slot: u32) {
-        let piece = pieces.get(slot);
-        let (units, address) = (piece.units, piece.address());
-        self.0.remove(pieces, slot, units, address);
+        self.0.remove(pieces, slot);
     }
 
     #[inline]
-    fn resized(&mut self, pieces: &mut Pieces, slot: u32, old_units: u32, old_address: u64) {
-        self.0.resized(pieces, slot, old_units, old_address);
+    fn resized(&mut self, pieces: &mut Pieces, slot: u32, _old_units: u32, _old_address: u64) {
+        self.0.resized(pieces, slot);
     }
 
-    fn largest(&self, pieces: &Pieces) -> u32 {
-        self.0.largest(pieces).map_or(0, |slot| pieces.get(slot).units)
+    fn largest(&self, _pieces: &Pieces) -> u32 {
+        self.0.largest().map_or(0, |(_, units)| units)
     }
 }
 

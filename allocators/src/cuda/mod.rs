@@ -1,3 +1,3 @@
 //! The CUDA driver's own calls.
 
-pub(crate) mod malloc;
+pub mod malloc;

@@ -3,6 +3,7 @@
 pub(crate) mod direct;
 pub mod free_set;
 pub(crate) mod last_uses;
+pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;
 pub(crate) mod pieces;

@@ -89,6 +89,22 @@ impl Pieces {
         Self { list: Vec::new(), vacant: NIL, shift: unit.trailing_zeros() }
     }
 
+    /// The first `count` slots hold no memory, only the ends of an index's lists: both links of each lead to itself.
+    pub(crate) fn with_ends(mut self, count: usize) -> Self {
+        debug_assert!(self.list.is_empty());
+        let end = |slot: u32| Piece {
+            address: VACANT,
+            units: 0,
+            generation: 0,
+            prev: NIL,
+            next: NIL,
+            a: slot,
+            b: slot,
+        };
+        self.list = (0..count as u32).map(end).collect();
+        self
+    }
+
     /// Bytes of a unit.
     pub(crate) fn unit(&self) -> u64 {
         1 << self.shift
@@ -158,7 +174,7 @@ impl Pieces {
     }
 
     /// Cuts `units` off the low end of a piece, as a new slot; the rest stays where it was, in its slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn split_low(&mut self, slot: u32, units: u32) -> u32 {
         let bytes = self.bytes(units);
         let piece = self.get_mut(slot);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::units::Bytes;
 
-use super::print;
+use super::{print, remark};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
@@ -21,7 +21,7 @@ use crate::row::Row;
 const HELPS_FROM: f64 = 0.01;
 
 /// Settings that are tried, as PyTorch's own settings text.
-const SETTINGS: [&str; 30] = [
+const SETTINGS: [&str; 35] = [
     "",
     "expandable_segments:True",
     "max_split_size_mb:20",
@@ -31,6 +31,8 @@ const SETTINGS: [&str; 30] = [
     "max_split_size_mb:256",
     "max_split_size_mb:512",
     "max_split_size_mb:1024",
+    "max_split_size_mb:2048",
+    "max_split_size_mb:4096",
     "max_split_size_mb:64,max_non_split_rounding_mb:64",
     "max_split_size_mb:256,max_non_split_rounding_mb:256",
     "roundup_power2_divisions:1",
@@ -39,6 +41,8 @@ const SETTINGS: [&str; 30] = [
     "roundup_power2_divisions:8",
     "roundup_power2_divisions:16",
     "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+    "roundup_power2_divisions:32",
+    "roundup_power2_divisions:[64:4,256:8,>:16]",
     "garbage_collection_threshold:0.8",
     "garbage_collection_threshold:0.6,per_process_memory_fraction:0.95",
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.95",
@@ -47,6 +51,7 @@ const SETTINGS: [&str; 30] = [
     "large_segment_size_mb:64",
     "large_segment_size_mb:128",
     "expandable_segments:True,roundup_power2_divisions:4",
+    "expandable_segments:True,roundup_power2_divisions:8",
     "expandable_segments:True,large_segment_size_mb:32",
     "expandable_segments:True,max_split_size_mb:128",
     "max_split_size_mb:128,roundup_power2_divisions:4",
@@ -96,7 +101,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         let place = Place::for_recording(args.place.device.as_deref(), capacity)?;
         let tried = try_all(&input, &place, version.as_deref(), &own_conf, common)?;
         if !matches!(common.format, Format::Json | Format::Csv) {
-            print(&page(&input, &place, &tried, common.format == Format::Markdown));
+            print(&page(&input, &place, &tried, common.format == Format::Markdown))?;
         }
         all.extend(tried);
     }
@@ -107,13 +112,13 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         )));
     }
     match common.format {
-        Format::Json => print(&to_json(&all)),
-        Format::Csv => print(&to_csv(&all)),
+        Format::Json => print(&to_json(&all))?,
+        Format::Csv => print(&to_csv(&all))?,
         Format::Table | Format::Markdown => {}
     }
     if let Opened::Snapshot(snapshot) = &opened {
         for warning in snapshot.warnings.iter().filter(|_| !common.quiet) {
-            eprintln!("vramlab: {}: {warning}", opened.name());
+            remark(&format!("vramlab: {}: {warning}", opened.name()));
         }
     }
     Ok(Code::Done)

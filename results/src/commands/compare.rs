@@ -112,7 +112,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         })
         .collect::<Result<_, _>>()?;
     progress.finish();
-    print(&render(&rows, common.format));
+    print(&render(&rows, common.format))?;
     if let Some(out) = &args.out {
         write_whole(&out.join("compare.json"), to_json(&rows).as_bytes())?;
         write_whole(&out.join("compare.csv"), to_csv(&rows).as_bytes())?;
@@ -125,10 +125,10 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
                 vramlab_sim::Bytes(place.capacity()),
                 place.profile.cost_table_name()
             );
-            eprintln!(
+            super::remark(&format!(
                 "{note}\nwritten: {0}/compare.json, {0}/compare.csv, {0}/compare.md",
                 out.display()
-            );
+            ));
         }
     }
     Ok(Code::Done)
@@ -256,7 +256,7 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
                     row.memory_calls().to_string(),
                     format!("{:.2}", row.stall_total_ns as f64 / 1e6),
                     format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3),
-                    row.ooms.to_string(),
+                    (row.ooms + row.invalid_sizes).to_string(),
                     row.races.to_string(),
                 ]);
             } else {

@@ -11,7 +11,7 @@ use vramlab_sim::units::Nanos;
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs;
-use crate::output::write_stream;
+use crate::output::{refuse_same_file, write_stream};
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -35,6 +35,7 @@ pub struct ConvertArgs {
 /// # Errors
 /// A file that cannot be read or is no recording, several histories without `--device`, an output that cannot be written.
 pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
+    refuse_same_file(&args.from, &args.to)?;
     let opened = inputs::open(&args.from)?;
     let numbers = opened.device_numbers();
     let chosen = match (args.device, numbers.as_slice()) {
@@ -70,7 +71,7 @@ pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
         }
     })?;
     if !common.quiet {
-        eprintln!("{ops} ops written to {}", args.to.display());
+        super::remark(&format!("{ops} ops written to {}", args.to.display()));
     }
     Ok(Code::Done)
 }

@@ -31,6 +31,10 @@ struct Inspected {
     torch: Option<String>,
     conf: Option<String>,
     capacity_at_failure: Option<u64>,
+    /// Blocks that were live before the first entry of a recording.
+    live_at_start: u64,
+    /// Bytes that they were asked for.
+    start_bytes: u64,
     peak: Peak,
     held: Option<Held>,
     not_verifiable: Option<String>,
@@ -51,6 +55,8 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             torch: None,
             conf: None,
             capacity_at_failure: None,
+            live_at_start: 0,
+            start_bytes: 0,
             peak,
             held: None,
             not_verifiable: None,
@@ -61,6 +67,9 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             one.torch = Some(snapshot.torch_version().to_owned());
             one.conf = Some(snapshot.conf());
             one.capacity_at_failure = device.capacity;
+            let start = device.recording.start_blocks();
+            one.live_at_start = start.len() as u64;
+            one.start_bytes = start.iter().map(|b| b.requested).sum();
             one.held = Some(held(&device.end, args.top));
             one.not_verifiable = device.recording.trouble().map(ToString::to_string);
         }
@@ -77,7 +86,7 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             .map(|one| page(one, common.format == Format::Markdown))
             .collect::<Vec<_>>()
             .join("\n"),
-    });
+    })?;
     Ok(Code::Done)
 }
 
@@ -86,12 +95,12 @@ fn page(one: &Inspected, markdown: bool) -> String {
     let p = &one.peak;
     let mut text = format!("{heading}{}\n\n", one.input);
     text += &format!(
-        "{} requests, {} frees, {} failed; {} buffers live before the first op, {} at the end; {} gaps\n",
-        p.allocs, p.frees, p.failed, p.live_at_start, p.live_at_end, p.gaps
+        "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
+        p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
     );
     text += &format!(
         "requested: {} MiB at the start, {} MiB at its peak (op {}), {} MiB at the end\n",
-        mib(p.start_bytes),
+        mib(one.start_bytes),
         mib(p.peak_bytes),
         p.peak_op,
         mib(p.end_bytes)

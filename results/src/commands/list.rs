@@ -64,7 +64,7 @@ pub fn run(args: &ListArgs, common: &Common) -> Outcome {
                 .join("\n")
         }
     };
-    print(&text);
+    print(&text)?;
     Ok(Code::Done)
 }
 

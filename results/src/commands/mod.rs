@@ -11,21 +11,35 @@ pub mod verify;
 use std::io::Write;
 
 use crate::cli::definition;
-use crate::failure::{Code, Outcome};
+use crate::failure::{Code, Failure, Outcome};
 
 /// Prints a completion script.
 ///
 /// # Errors
-/// None today; the type is that of every command.
+/// When standard output cannot be written.
 pub fn completions(shell: clap_complete::Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut definition(), "vramlab", &mut script);
-    print(&String::from_utf8_lossy(&script));
+    print(&String::from_utf8_lossy(&script))?;
     Ok(Code::Done)
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.
-pub fn print(text: &str) {
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure {
+            code: Code::CannotWrite,
+            message: format!("cannot write to standard output: {error}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Says something on standard error; where that cannot be written there is nobody to tell.
+pub fn remark(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -6,11 +6,12 @@ use clap::Args;
 use rayon::prelude::*;
 
 use super::compare::{render, strategies};
-use super::{print, verify};
+use super::{print, remark, verify};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs;
 use crate::job::{Input, Place, run_pair};
+use crate::output::refuse_same_file;
 use crate::per_op::PerOp;
 use crate::progress::Progress;
 
@@ -75,6 +76,9 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         );
         return Err(Failure::usage(message));
     }
+    if let Some(path) = &args.per_op {
+        refuse_same_file(&args.files[0], path)?;
+    }
     let rows = if let (Some(path), [(input, spec)]) = (&args.per_op, pairs.as_slice()) {
         let mut lines = PerOp::create(path)?;
         let row = run_pair(input, spec, &place, Some(&mut lines))?;
@@ -93,12 +97,12 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         progress.finish();
         rows
     };
-    print(&render(&rows, common.format));
+    print(&render(&rows, common.format))?;
     for file in &opened {
         for warning in file.warnings().iter().filter(|_| !common.quiet) {
-            eprintln!("vramlab: {}: {warning}", file.name());
+            remark(&format!("vramlab: {}: {warning}", file.name()));
         }
     }
-    let failed = rows.iter().any(|r| r.ooms > 0);
+    let failed = rows.iter().any(|r| r.outcome == "oom");
     Ok(if args.fail_on_oom && failed { Code::Oom } else { Code::Done })
 }

@@ -53,7 +53,7 @@ pub fn run(
                     file: snapshot.name.clone(),
                     device: device.device,
                     torch: torch.clone(),
-                    check: check(device, &spec, capacity.map(|c| c.0))?,
+                    check: check(device, &spec, capacity.map(|c| c.0)).map_err(|f| Failure { message: format!("{}: {f}", file.display()), ..f })?,
                 })
             };
             snapshot.devices.iter().map(line).collect::<Result<Vec<_>, Failure>>()
@@ -65,7 +65,7 @@ pub fn run(
         Format::Csv => to_csv(&lines),
         Format::Table | Format::Markdown => table(&lines, common.format == Format::Markdown),
     };
-    print(&text);
+    print(&text)?;
     let mismatches: u64 = lines.iter().map(|l| l.check.mismatch_count).sum();
     Ok(if mismatches > 0 { Code::Different } else { Code::Done })
 }

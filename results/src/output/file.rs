@@ -1,61 +1,135 @@
 //! Files are written whole or not at all.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// Writes `bytes` to `path` through a temporary file beside it.
+/// A file in the making: it lies beside its place under another name until it is whole. What is there and is no regular file (a device, a
+/// pipe) cannot be replaced and is written as it comes; a link is followed.
+pub struct Replacement {
+    place: PathBuf,
+    out: Out,
+}
+
+enum Out {
+    Beside(BufWriter<NamedTempFile>),
+    Direct(BufWriter<File>),
+}
+
+impl Replacement {
+    /// Opens it; the folder must be there.
+    ///
+    /// # Errors
+    /// When the place cannot be written.
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let special = std::fs::metadata(&place).is_ok_and(|m| !m.is_file() && !m.is_dir());
+        let open = || -> io::Result<Out> {
+            if special {
+                return Ok(Out::Direct(BufWriter::new(File::options().write(true).open(&place)?)));
+            }
+            let folder =
+                place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(Out::Beside(BufWriter::new(NamedTempFile::new_in(folder)?)))
+        };
+        let out = open().map_err(|error| Failure::write(path, &error))?;
+        Ok(Self { place, out })
+    }
+
+    /// Puts the whole file in its place.
+    ///
+    /// # Errors
+    /// When it cannot be written; then what was there before is untouched.
+    pub fn finish(self) -> Result<(), Failure> {
+        let Self { place, out } = self;
+        let done = match out {
+            Out::Direct(mut out) => out.flush(),
+            Out::Beside(out) => {
+                out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| {
+                    make_readable(file.path())?;
+                    file.persist(&place).map(|_file| ()).map_err(|e| e.error)
+                })
+            }
+        };
+        done.map_err(|error| Failure::write(&place, &error))
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.out {
+            Out::Beside(out) => out.write(bytes),
+            Out::Direct(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.out {
+            Out::Beside(out) => out.flush(),
+            Out::Direct(out) => out.flush(),
+        }
+    }
+}
+
+/// Writes `bytes` to `path`, whose folder is made if need be.
 ///
 /// # Errors
 /// When the folder cannot be made or written.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let write = || -> std::io::Result<()> {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        make_readable(file.path())?;
-        file.persist(path).map_err(|e| e.error)?;
-        Ok(())
-    };
-    write().map_err(|error| Failure::write(path, &error))
+    let fail = |error: io::Error| Failure::write(path, &error);
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(fail)?;
+    }
+    let mut out = Replacement::create(path)?;
+    out.write_all(bytes).map_err(fail)?;
+    out.finish()
+}
+
+/// Lets `fill` write `path`, compressed if its name ends in `.gz`.
+///
+/// # Errors
+/// When the place cannot be written, or `fill` fails; then what was there before is untouched.
+pub fn write_stream(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let fail = |error: io::Error| Failure::write(path, &error);
+    let mut out = Replacement::create(path)?;
+    if path.extension().is_some_and(|e| e == "gz") {
+        let mut packed = flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
+        fill(&mut packed)?;
+        packed.finish().map_err(fail)?;
+    } else {
+        fill(&mut out)?;
+    }
+    out.finish()
+}
+
+/// An output that is the input would end the recording.
+///
+/// # Errors
+/// When both names lead to one file.
+pub fn refuse_same_file(input: &Path, output: &Path) -> Result<(), Failure> {
+    match (input.canonicalize(), output.canonicalize()) {
+        (Ok(a), Ok(b)) if a == b => Err(Failure::usage(format!(
+            "{} is the input; give the output another name",
+            output.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(unix)]
-fn make_readable(path: &Path) -> std::io::Result<()> {
+fn make_readable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
 #[cfg(not(unix))]
-fn make_readable(_path: &Path) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// Writes `path` through a temporary file beside it, compressed if its name ends in `.gz`.
-///
-/// # Errors
-/// When the folder cannot be made or written, or `fill` fails; then there is no file.
-pub fn write_stream(
-    path: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let fail = |error: std::io::Error| Failure::write(path, &error);
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
-    let mut buffered = std::io::BufWriter::new(file);
-    if path.extension().is_some_and(|e| e == "gz") {
-        let mut packed =
-            flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::default());
-        fill(&mut packed)?;
-        packed.finish().map_err(fail)?;
-    } else {
-        fill(&mut buffered)?;
-    }
-    let file = buffered.into_inner().map_err(|e| fail(e.into_error()))?;
-    make_readable(file.path()).map_err(fail)?;
-    file.persist(path).map_err(|e| fail(e.error))?;
+fn make_readable(_path: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-pub use file::{write_stream, write_whole};
+pub use file::{Replacement, refuse_same_file, write_stream, write_whole};
 pub use records::{to_csv, to_json};
 
 /// Output formats.
@@ -36,9 +36,9 @@ impl Grid {
         Self { titles: titles.iter().map(|t| (*t).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// One more row.
+    /// One more row. What comes from a file may hold anything: control characters are shown as dots, long cells are cut.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
     /// No rows yet?
@@ -63,6 +63,18 @@ impl Grid {
         let text = table.to_string();
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Longest text of a cell, in characters.
+const CELL_CHARS_MAX: usize = 160;
+
+fn plain(cell: &str) -> String {
+    let shown = |c: char| if c.is_control() { '·' } else { c };
+    let mut text: String = cell.chars().map(shown).take(CELL_CHARS_MAX).collect();
+    if cell.chars().nth(CELL_CHARS_MAX).is_some() {
+        text.push('…');
+    }
+    text
 }
 
 /// `1.234` for a ratio, or a dash.

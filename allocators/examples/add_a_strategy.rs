@@ -1,0 +1,108 @@
+//! A strategy in one file, run under audit: the worked example of CONTRIBUTING.md, which a test holds equal to this file.
+//!
+//! `cargo run -p vramlab-allocators --example add_a_strategy`
+
+use vramlab_sim::audit::Audit;
+use vramlab_sim::testing::ScriptedMachine;
+
+// ANCHOR: strategy
+use vramlab_sim::allocator::{
+    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
+};
+use vramlab_sim::driver::{Driver, DriverError, DriverExt};
+use vramlab_sim::units::StreamId;
+
+/// Bytes of the region.
+const REGION_SIZE: u64 = 64 << 20;
+/// Blocks are multiples of this (rule `bump`).
+const BLOCK_STEP: u64 = 512;
+
+type Answer<T> = Result<T, AllocError>;
+
+/// `example.region`: memory that is used from its beginning to its end, and then from its beginning again.
+///
+/// | rule | what it says |
+/// |---|---|
+/// | `bump` | a block takes the next multiples of 512 B of one region of 64 MiB |
+/// | `start_over` | when nothing is live any more, the device is waited for, and the region is empty again |
+#[derive(Default)]
+struct Region {
+    /// Where it begins, once it is there.
+    begin: Option<u64>,
+    used: u64,
+    /// Size of each block since it was empty; 0 once it is freed.
+    blocks: Vec<u64>,
+    active: u64,
+}
+
+impl Allocator for Region {
+    fn alloc(&mut self, driver: &mut dyn Driver, request: &Request) -> Answer<Placement> {
+        if self.begin.is_none() {
+            self.begin = match driver.malloc(REGION_SIZE) {
+                Err(DriverError::OutOfMemory { .. }) => None, // an answer; any other error ends the run
+                address => Some(address?),
+            };
+        }
+        let Usage { active, reserved, .. } = self.usage();
+        let (asked, largest_free) = (request.size, reserved.saturating_sub(self.used));
+        let size = asked.max(1).checked_next_multiple_of(BLOCK_STEP); // none near 2^64
+        let (Some(begin), Some(size)) = (self.begin, size.filter(|s| *s <= largest_free)) else {
+            let (device_free, limit) = (driver.mem_info()?.0, Some(REGION_SIZE));
+            let oom = OutOfMemory { asked, device_free, reserved, active, largest_free, limit };
+            return Err(oom.into());
+        };
+        let (block, address) = (Block(self.blocks.len() as u64), begin + self.used);
+        self.blocks.push(size);
+        self.used += size;
+        self.active += size;
+        Ok(Placement { block, address, size })
+    }
+
+    fn free(&mut self, driver: &mut dyn Driver, block: Block, _: Option<StreamId>) -> Answer<()> {
+        let live = self.blocks.get_mut(block.0 as usize).filter(|size| **size > 0);
+        self.active -= std::mem::take(live.ok_or(AllocError::UnknownBlock(block))?);
+        if self.active == 0 {
+            driver.device_synchronize()?;
+            (self.used, self.blocks) = (0, Vec::new());
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, _: &mut dyn Driver, notice: Notice<'_>) -> Answer<Reply> {
+        let waits_anyway = matches!(notice, Notice::RecordStream { .. }); // by rule `start_over`
+        Ok(if waits_anyway { Reply::Done } else { Reply::Unsupported })
+    }
+
+    fn before_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &mut [Use]) -> Answer<()> {
+        Ok(())
+    }
+
+    fn after_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &[Use]) -> Answer<()> {
+        Ok(())
+    }
+
+    fn usage(&self) -> Usage {
+        let reserved = self.begin.map_or(0, |_| REGION_SIZE);
+        Usage { allocated: self.active, active: self.active, reserved }
+    }
+}
+// ANCHOR_END: strategy
+
+// ANCHOR: check
+/// Two blocks side by side, one too many, and a region that is empty again; the audit watches each step.
+pub(crate) fn main() -> Answer<()> {
+    let mut machine = ScriptedMachine::of_capacity(1 << 30);
+    let mut region = Audit::new(Region::default(), BLOCK_STEP);
+    let request = |size| Request { size, stream: StreamId(0), ordinal: 0 };
+    let a = region.alloc(&mut machine, &request(1000))?;
+    let b = region.alloc(&mut machine, &request(60 << 20))?;
+    assert_eq!((a.size, b.address - a.address), (1024, 1024));
+    let refused = region.alloc(&mut machine, &request(4 << 20));
+    assert!(matches!(refused, Err(AllocError::OutOfMemory(_))));
+    region.free(&mut machine, a.block, None)?;
+    assert_eq!(region.free(&mut machine, a.block, None), Err(AllocError::UnknownBlock(a.block)));
+    region.free(&mut machine, b.block, None)?;
+    assert_eq!(region.alloc(&mut machine, &request(64 << 20))?.address, a.address);
+    Ok(())
+}
+// ANCHOR_END: check

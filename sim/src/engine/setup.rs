@@ -1,0 +1,76 @@
+//! What a run is made of, and what an observer sees of it.
+
+use super::Prelude;
+use crate::allocator::{AllocError, Allocator, Placement, Usage};
+use crate::machine::{Held, Machine};
+use crate::op::Op;
+use crate::source::Source;
+
+/// What a run is made of.
+pub struct Setup<'a> {
+    /// The device, or devices.
+    pub machine: &'a mut dyn Machine,
+    /// One strategy per device, by device number.
+    pub strategies: &'a mut [Box<dyn Allocator>],
+    /// Host time of an alloc or free that needs no driver call, in ns.
+    pub host_ns: u64,
+    /// Hears every op.
+    pub observer: Option<&'a mut dyn Observer>,
+    /// Keep figures at each mark.
+    pub keep_marks: bool,
+    /// Buffers that are live before the first op (a state that was adopted), for device 0.
+    pub prelude: Prelude,
+}
+
+impl<'a> Setup<'a> {
+    /// The plain run: no observer, no marks, no prelude, hits cost nothing.
+    pub fn new(machine: &'a mut dyn Machine, strategies: &'a mut [Box<dyn Allocator>]) -> Self {
+        Self {
+            machine,
+            strategies,
+            host_ns: 0,
+            observer: None,
+            keep_marks: false,
+            prelude: Prelude::default(),
+        }
+    }
+}
+
+/// What became of an op.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Done.
+    Done,
+    /// A request was served.
+    Placed(Placement),
+    /// A request was not served.
+    Refused(AllocError),
+    /// Nothing happened.
+    Skipped,
+}
+
+/// An op as an observer sees it, after it is done.
+pub struct Seen<'a> {
+    /// Its index, from 0 (device changes are not counted).
+    pub index: u64,
+    /// The op.
+    pub op: &'a Op,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+    /// Bytes requested by live buffers of the current device.
+    pub requested: u64,
+    /// The strategy's count.
+    pub usage: Usage,
+    /// The machine's count.
+    pub held: Held,
+    /// The machine, for origins and the clock.
+    pub machine: &'a dyn Machine,
+    /// The source, for names.
+    pub source: &'a dyn Source,
+}
+
+/// Hears every op.
+pub trait Observer {
+    /// After an op.
+    fn after(&mut self, seen: &Seen<'_>);
+}
