@@ -153,7 +153,7 @@ impl Caching {
         let most = total.saturating_add(total / 8);
         let bytes =
             self.settings.expandable_reserve.map_or(most, |reserve| reserve.bytes(total, most));
-        bytes.div_ceil(page).saturating_mul(page)
+        bytes.div_ceil(page).max(1).saturating_mul(page)
     }
 
     /// A range without memory.
