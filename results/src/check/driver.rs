@@ -22,8 +22,7 @@ pub(super) struct RecordedDriver {
     wrong: Vec<String>,
     /// The step is a request that failed, with the device's free bytes.
     failing: Option<u64>,
-    /// Bytes of the front event that pages were created or unmapped for.
-    created: u64,
+    /// Bytes of the front event that pages were unmapped for.
     unmapped: u64,
     /// Known reserved ranges: first address, and the bytes from there on in which pages were mapped so far.
     ranges: BTreeMap<u64, u64>,
@@ -45,7 +44,6 @@ impl RecordedDriver {
             matched: 0,
             wrong: Vec::new(),
             failing: None,
-            created: 0,
             unmapped: 0,
             ranges: BTreeMap::new(),
             next_range: None,
@@ -86,7 +84,7 @@ impl RecordedDriver {
         self.window.extend(window);
         self.seen = window.len() as u64;
         self.matched = 0;
-        (self.created, self.unmapped) = (0, 0);
+        self.unmapped = 0;
         self.failing = match step {
             RecordedStep::Oom { device_free, .. } => Some(*device_free),
             _ => None,
@@ -113,7 +111,7 @@ impl RecordedDriver {
     fn pop(&mut self) {
         self.window.pop_front();
         self.matched += 1;
-        (self.created, self.unmapped) = (0, 0);
+        self.unmapped = 0;
     }
 
     fn full(&self, asked: u64) -> DriverError {
@@ -171,7 +169,7 @@ impl RecordedDriver {
 
     fn create(&mut self, size: u64) -> Result<Answer, DriverError> {
         match self.window.front().copied() {
-            Some(next) if next.action == Action::SegmentMap => self.created += size,
+            Some(next) if next.action == Action::SegmentMap => {}
             Some(next) if is_release(next.action) => return Err(self.full(size)),
             None if self.failing.is_some() => return Err(self.full(size)),
             other => self
