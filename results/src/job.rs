@@ -1,9 +1,13 @@
 //! One run: an input, a strategy, a device.
 
-use vramlab_allocators::{Spec, build, find};
+use std::sync::Arc;
+
+use vramlab_allocators::registry::build_ahead;
+use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::Allocator;
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::engine::{Observer, Setup, run};
+use vramlab_sim::future::Future;
 use vramlab_sim::source::Source;
 use vramlab_sim::units::Bytes;
 
@@ -137,19 +141,33 @@ pub fn run_pair(
     let strategy = find(&spec.strategy().name).map_err(Failure::usage)?;
     let mut row = blank(input, spec, place);
     row.notes = (strategy.inert)(&spec.strategy().options);
-    if strategy.needs.accesses && !input.accesses {
+    if strategy.accesses && !input.accesses {
         return Ok(row.skipped(
             "the strategy needs to know which work uses which buffer; this input does not say",
         ));
     }
-    let mut strategies: Vec<Box<dyn Allocator>> = (0..input.devices)
-        .map(|_| build(spec))
+    let mut source = (input.make)()?;
+    let futures = if !strategy.plans_ahead() {
+        vec![Arc::default(); input.devices]
+    } else if source.independent() {
+        let futures = Future::read(&mut *source, input.devices);
+        source = (input.make)()?;
+        let bad = |error| Failure::input(format!("{}: {error}", input.name));
+        futures.map_err(bad)?.into_iter().map(Arc::new).collect()
+    } else {
+        return Ok(row.skipped(
+            "the strategy plans ahead; what this input asks for depends on what it is answered",
+        ));
+    };
+    let mut strategies: Vec<Box<dyn Allocator>> = futures
+        .iter()
+        .map(|future| build_ahead(spec, future))
         .collect::<Result<_, _>>()
         .map_err(Failure::usage)?;
     let mut machine = place.machine(input.devices);
-    let mut source = (input.make)()?;
     let setup = Setup {
         host_ns: place.profile.host_ns(strategy.name),
+        memory: strategy.memory,
         observer: match observer {
             Some(observer) => Some(&mut *observer),
             None => None,

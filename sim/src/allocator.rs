@@ -382,12 +382,3 @@ impl<A: Allocator + ?Sized> Allocator for Box<A> {
         (**self).usage()
     }
 }
-
-/// What a strategy needs from a workload. A pair that does not fit is left out, and listed with the reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// All ops before the run (a plan): only for workloads whose ops do not depend on answers.
-    pub lookahead: bool,
-    /// Uses of buffers by work.
-    pub accesses: bool,
-}

@@ -32,8 +32,8 @@ const LIVELOCK_STEPS: u64 = 100_000;
 /// # Errors
 /// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
 pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
-    let Setup { machine, strategies, host_ns, mut observer, keep_marks, prelude } = setup;
-    let mut tally = Tally::new(strategies.len(), host_ns, keep_marks);
+    let Setup { machine, strategies, host_ns, memory, mut observer, keep_marks, prelude } = setup;
+    let mut tally = Tally::new(strategies.len(), host_ns, memory, keep_marks);
     let mut buffers = Buffers::default();
     tally.adopt(&buffers.adopt(prelude), &*strategies, machine);
     let mut engine = Engine {

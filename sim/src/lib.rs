@@ -15,6 +15,7 @@
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
 //! | [`trace`] | the text form of ops: reading and writing |
 //! | [`engine`] | the loop: source, strategies and machine together |
+//! | [`future`] | all that will be asked of a device, for strategies that plan ahead |
 //! | [`report`] | the figures: one definition each |
 //! | [`audit`] | a wrapper that holds a strategy to its promises |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
@@ -30,6 +31,7 @@ pub mod audit;
 pub mod device;
 pub mod driver;
 pub mod engine;
+pub mod future;
 pub mod machine;
 pub mod op;
 pub mod queue;

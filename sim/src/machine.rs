@@ -17,6 +17,37 @@ pub struct Held {
     pub device_used: u64,
     /// Highest value of `device_used`.
     pub peak_device_used: u64,
+    /// Bytes of host memory, pinned or pageable.
+    pub host: u64,
+    /// Highest value of `host`.
+    pub peak_host: u64,
+    /// Bytes of managed memory, wherever its pages are.
+    pub managed: u64,
+    /// Highest value of `managed`.
+    pub peak_managed: u64,
+}
+
+/// The memory that a strategy manages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Memory {
+    /// The device's.
+    #[default]
+    Device,
+    /// The host's.
+    Host,
+    /// Managed memory, whose pages move between host and device.
+    Managed,
+}
+
+impl Held {
+    /// Bytes held of this memory, now and at most.
+    pub const fn of(&self, memory: Memory) -> (u64, u64) {
+        match memory {
+            Memory::Device => (self.reserved, self.peak_reserved),
+            Memory::Host => (self.host, self.peak_host),
+            Memory::Managed => (self.managed, self.peak_managed),
+        }
+    }
 }
 
 /// Which driver range an address lies in, named so that two runs can be compared.

@@ -13,8 +13,18 @@ use vramlab_sim::allocator::Allocator;
 
 use crate::options::{OptionError, Options};
 use crate::parts::direct::Direct;
+use crate::registry::{Status, Strategy};
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "bound.live_floor",
+    new,
+    Status::Model,
+    &[],
+    "sum of live requests: the floor on one device",
+);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("bound.live_floor", &[])?;
     Ok(Box::new(Direct::new("live")))
 }

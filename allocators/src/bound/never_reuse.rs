@@ -19,6 +19,7 @@ use vramlab_sim::units::{Bytes, StreamId};
 
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::nulls::{NULL_SLOT, Nulls};
+use crate::registry::{Status, Strategy};
 
 /// Blocks are multiples of this (rule `bump`).
 const BLOCK_STEP: u64 = 512;
@@ -31,7 +32,16 @@ pub(crate) const OPTIONS: &[OptionDoc] = &[OptionDoc {
     help: "least size of a segment taken from the driver; whole granules of 2MiB",
 }];
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "bound.never_reuse",
+    new,
+    Status::Model,
+    OPTIONS,
+    "no memory is used twice: what reuse is worth",
+);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("bound.never_reuse", OPTIONS)?;
     let segment: Bytes = options.parse("segment", "a size such as 32MiB", Bytes::mib(32))?;
     let Some(segment) = segment.0.max(1).checked_next_multiple_of(GRANULE) else {

@@ -11,12 +11,24 @@
 
 use vramlab_sim::allocator::Allocator;
 
+use super::options::{TAGGED, inert};
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
 use crate::parts::pieces::Pieces;
 use crate::parts::size_order::SizeOrder;
+use crate::registry::{Status, Strategy};
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.best_fit",
+    new,
+    Status::Model,
+    TAGGED,
+    "smallest free piece that is large enough",
+)
+.inert(inert);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(tagged::build("classic.best_fit", options, BestFit(SizeOrder::new()))?))
 }
 

@@ -24,6 +24,7 @@ use super::rule::{GRANULE, Need, Rule, Taken};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{NIL, Segment, UNIT_SIZE_MIN};
+use crate::registry::{Status, Strategy};
 
 /// Offsets are counted in `u32`.
 const ORDER_MAX: u32 = 31;
@@ -40,7 +41,16 @@ const MAX_ORDER: OptionDoc = OptionDoc {
     help: "order of a segment, from 0 to 31: 16 makes segments of 32 MiB with blocks from 512 B",
 };
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.buddy",
+    new,
+    Status::Model,
+    OPTIONS,
+    "binary buddies: halves of halves",
+);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("classic.buddy", OPTIONS)?;
     let min_block = power_of_two(options, &MIN_BLOCK, UNIT_SIZE_MIN, GRANULE)?;
     let max_order: u32 = options.parse(MAX_ORDER.name, "a number from 0 to 31", 16)?;

@@ -12,12 +12,24 @@
 
 use vramlab_sim::allocator::Allocator;
 
+use super::options::{TAGGED, inert};
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
 use crate::parts::max_tree::MaxTree;
 use crate::parts::pieces::Pieces;
+use crate::registry::{Status, Strategy};
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.first_fit",
+    new,
+    Status::Model,
+    TAGGED,
+    "lowest free piece that is large enough",
+)
+.inert(inert);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(tagged::build("classic.first_fit", options, FirstFit(MaxTree::new()))?))
 }
 

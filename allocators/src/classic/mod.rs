@@ -25,5 +25,3 @@ mod tagged;
 mod testing;
 pub mod tlsf;
 pub mod worst_fit;
-
-pub(crate) use options::{TAGGED, inert};

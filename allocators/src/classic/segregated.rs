@@ -21,6 +21,7 @@ use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{NIL, Pieces, Segment};
 use crate::parts::two_level::TwoLevel;
+use crate::registry::{Status, Strategy};
 
 /// Four classes per power of two (rule `classes`).
 type Levels = TwoLevel<2>;
@@ -28,7 +29,17 @@ type Levels = TwoLevel<2>;
 /// A block of this part of a segment has one of its own (rule `own`).
 const OWN_PART: u64 = 4;
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.segregated",
+    new,
+    Status::Model,
+    options::TAGGED,
+    "a free list per size class, no splitting or joining",
+)
+.inert(options::inert);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("classic.segregated", options::TAGGED)?;
     let (align, segment) = (options::align(options)?, options::segment(options)?);
     let rule = Segregated {

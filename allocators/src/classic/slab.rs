@@ -21,6 +21,7 @@ use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{NIL, Segment};
 use crate::parts::two_level::TwoLevel;
+use crate::registry::{Status, Strategy};
 
 type Levels = TwoLevel<2>;
 
@@ -37,7 +38,16 @@ const SLAB: OptionDoc = OptionDoc {
     help: "bytes of a slab: a power of two from 2MiB to 64MiB; an eighth of it is the largest object",
 };
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.slab",
+    new,
+    Status::Model,
+    OPTIONS,
+    "size classes in slabs, large requests direct",
+);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("classic.slab", OPTIONS)?;
     let size = power_of_two(options, &SLAB, GRANULE, SLAB_SIZE_MAX)?;
     Ok(Box::new(Pool::new(Slabs::new(size), Growth::Segments)))

@@ -13,15 +13,27 @@
 
 use vramlab_sim::allocator::Allocator;
 
+use super::options::{TAGGED, inert};
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
 use crate::parts::pieces::Pieces;
 use crate::parts::two_level::TwoLevel;
+use crate::registry::{Status, Strategy};
 
 /// 2^5 classes per power of two, as the paper advises.
 type Levels = TwoLevel<5>;
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "classic.tlsf",
+    new,
+    Status::Model,
+    TAGGED,
+    "two-level segregated fit: a good fit in constant time",
+)
+.inert(inert);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(tagged::build("classic.tlsf", options, Tlsf { levels: Levels::new() })?))
 }
 

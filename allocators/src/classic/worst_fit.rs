@@ -11,12 +11,19 @@
 
 use vramlab_sim::allocator::Allocator;
 
+use super::options::{TAGGED, inert};
 use super::tagged::{self, FreeIndex};
 use crate::options::{OptionError, Options};
 use crate::parts::max_heap::MaxHeap;
 use crate::parts::pieces::Pieces;
+use crate::registry::{Status, Strategy};
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy =
+    Strategy::plain("classic.worst_fit", new, Status::Model, TAGGED, "largest free piece")
+        .inert(inert);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(tagged::build("classic.worst_fit", options, WorstFit(MaxHeap::default()))?))
 }
 

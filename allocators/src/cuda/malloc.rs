@@ -12,8 +12,18 @@ use vramlab_sim::allocator::Allocator;
 
 use crate::options::{OptionError, Options};
 use crate::parts::direct::Direct;
+use crate::registry::{Status, Strategy};
 
-pub(crate) fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "cuda.malloc",
+    new,
+    Status::Rules("CUDA runtime API"),
+    &[],
+    "every request goes to the driver, every free waits",
+);
+
+fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("cuda.malloc", &[])?;
     Ok(Box::new(Direct::new("malloc")))
 }

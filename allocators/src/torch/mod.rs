@@ -71,14 +71,14 @@ mod stats;
 mod view;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Layout, Needs, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage, Use,
 };
 use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
 
 use crate::options::{OptionError, Options};
 use crate::parts::free_set::{NONE, SIZE_MAX};
-use crate::registry::Strategy;
+use crate::registry::{Status, Strategy};
 
 use captures::{Captures, PoolChange};
 use events::Events;
@@ -93,15 +93,15 @@ pub use rounding::rounded;
 pub use settings::Version;
 pub use statistics::{Stat, StatByPool, Statistics};
 
-/// The registry line.
-pub const CACHING: Strategy = Strategy {
-    name: "torch.caching",
-    needs: Needs { lookahead: false, accesses: false },
-    build: |options| Ok(Box::new(Caching::from_options(options)?)),
-    inert: inert::inert,
-    options: settings::OPTIONS,
-    summary: "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
-};
+/// The registry's line.
+pub const STRATEGY: Strategy = Strategy::plain(
+    "torch.caching",
+    |options| Ok(Box::new(Caching::from_options(options)?)),
+    Status::Exact("PyTorch 2.15 and 2.9.1"),
+    settings::OPTIONS,
+    "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
+)
+.inert(inert::inert);
 
 /// The token of a null placement, which a request of size 0 gets.
 const NULL: Block = Block(u64::MAX);

@@ -118,8 +118,7 @@ pub(crate) fn check_layout(name: &str, layout: &Layout, usage: Usage) {
 
 /// Does `scenario` for every strategy that needs nothing from the workload.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
-    let able: Vec<_> =
-        STRATEGIES.iter().filter(|s| !s.needs.lookahead && !s.needs.accesses).collect();
+    let able: Vec<_> = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses).collect();
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(scenario);
 }

@@ -154,7 +154,7 @@ pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Fail
     };
     let parse = |text: &str| -> Result<Spec, Failure> {
         let spec = parse_spec(text).map_err(Failure::usage)?;
-        vramlab_allocators::build(&spec).map_err(Failure::usage)?;
+        vramlab_allocators::registry::check(&spec).map_err(Failure::usage)?;
         Ok(spec)
     };
     texts.into_iter().map(parse).collect()

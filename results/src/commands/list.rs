@@ -78,7 +78,7 @@ fn entries(kind: What) -> Vec<Value> {
                     .iter()
                     .map(|o| json!({"name": o.name, "default": o.default, "help": o.help}))
                     .collect();
-                json!({"kind": "strategy", "name": s.name, "summary": s.summary, "options": options})
+                json!({"kind": "strategy", "name": s.name, "status": s.status.to_string(), "summary": s.summary, "options": options})
             })
             .collect(),
         What::Workloads => WORKLOADS
@@ -113,14 +113,27 @@ fn grid(kind: What, records: &[Value], with_options: bool, markdown: bool) -> St
         What::Devices => "device<",
         What::Formats => "format<",
     };
-    let mut grid = Grid::new(&[title, "what it is<"]);
+    let status = kind == What::Strategies;
+    let mut grid = if status {
+        Grid::new(&[title, "checked<", "what it is<"])
+    } else {
+        Grid::new(&[title, "what it is<"])
+    };
     for record in records {
-        grid.row(vec![text(&record["name"]), text(&record["summary"])]);
+        let mut row = vec![text(&record["name"]), text(&record["summary"])];
+        if status {
+            row.insert(1, text(&record["status"]));
+        }
+        grid.row(row);
         for option in record["options"].as_array().into_iter().flatten().filter(|_| with_options) {
-            grid.row(vec![
+            let mut row = vec![
                 format!("  {}={}", text(&option["name"]), text(&option["default"])),
                 text(&option["help"]),
-            ]);
+            ];
+            if status {
+                row.insert(1, String::new());
+            }
+            grid.row(row);
         }
     }
     grid.print(markdown) + "\n"

@@ -63,6 +63,17 @@ impl Books {
         held.peak_reserved = held.peak_reserved.max(held.reserved);
     }
 
+    /// Counts `bytes` of host memory as held by the run.
+    pub(super) fn take_host(&mut self, bytes: u64) {
+        let held = &mut self.held;
+        held.host += bytes;
+        held.peak_host = held.peak_host.max(held.host);
+    }
+
+    pub(super) fn give_host(&mut self, bytes: u64) {
+        self.held.host -= bytes;
+    }
+
     pub(super) fn unreserve(&mut self, bytes: u64) {
         self.held.reserved -= bytes;
     }

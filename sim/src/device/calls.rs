@@ -224,11 +224,13 @@ impl SimMachine {
             Call::MallocHost { .. } | Call::FreeHost { .. } if !families.host => lacks(),
             Call::MallocHost { size, .. } => {
                 let address = self.device().host.malloc(size)?;
+                self.device().books.take_host(size);
                 self.pay(kind, size);
                 Ok(Answer::Address(address))
             }
             Call::FreeHost { address } => {
                 let size = self.device().host.free(address)?;
+                self.device().books.give_host(size);
                 self.pay(kind, size);
                 Ok(Answer::Done)
             }

@@ -173,8 +173,16 @@ impl Mallocs {
 #[derive(Clone, Debug)]
 pub(super) struct HostMemory {
     space: AddressSpace,
-    live: BTreeMap<Address, (u64, u32)>,
+    live: BTreeMap<Address, HostRange>,
     made: u32,
+}
+
+/// A live range of host memory.
+#[derive(Clone, Copy, Debug)]
+struct HostRange {
+    asked: u64,
+    taken: u64,
+    ordinal: u32,
 }
 
 /// Host ranges begin on a page.
@@ -196,28 +204,28 @@ impl HostMemory {
                 format!("found size {size}, expected 1 byte to the end of the address space"),
             ));
         };
-        self.live.insert(address, (taken, self.made));
+        self.live.insert(address, HostRange { asked: size, taken, ordinal: self.made });
         self.made += 1;
         Ok(address)
     }
 
-    /// Bytes given back.
+    /// The bytes that were asked for.
     pub(super) fn free(&mut self, address: Address) -> Result<u64, DriverError> {
-        let Some((taken, _)) = self.live.remove(&address) else {
+        let Some(range) = self.live.remove(&address) else {
             return Err(super::invalid(
                 "cudaFreeHost",
                 format!("found address {address:#x}, expected the beginning of a live host range"),
             ));
         };
-        self.space.give(address, taken);
-        Ok(taken)
+        self.space.give(address, range.taken);
+        Ok(range.asked)
     }
 
     pub(super) fn origin(&self, address: Address) -> Option<Origin> {
-        let (start, (taken, ordinal)) = self.live.range(..=address).next_back()?;
-        (address - start < *taken).then_some(Origin {
+        let (start, range) = self.live.range(..=address).next_back()?;
+        (address - start < range.taken).then_some(Origin {
             kind: RangeKind::Host,
-            ordinal: *ordinal,
+            ordinal: range.ordinal,
             offset: address - start,
         })
     }

@@ -2,7 +2,7 @@
 
 use super::Prelude;
 use crate::allocator::{AllocError, Allocator, Placement, Usage};
-use crate::machine::{Held, Machine};
+use crate::machine::{Held, Machine, Memory};
 use crate::op::Op;
 use crate::source::Source;
 
@@ -14,6 +14,8 @@ pub struct Setup<'a> {
     pub strategies: &'a mut [Box<dyn Allocator>],
     /// Host time of an alloc or free that needs no driver call, in ns.
     pub host_ns: u64,
+    /// The memory that the strategies manage: what `reserved` counts.
+    pub memory: Memory,
     /// Hears every op.
     pub observer: Option<&'a mut dyn Observer>,
     /// Keep figures at each mark.
@@ -29,6 +31,7 @@ impl<'a> Setup<'a> {
             machine,
             strategies,
             host_ns: 0,
+            memory: Memory::Device,
             observer: None,
             keep_marks: false,
             prelude: Prelude::default(),

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, BlockState, Layout, Usage};
-use crate::machine::{Held, Machine};
+use crate::machine::{Held, Machine, Memory};
 use crate::race::RaceFinder;
 use crate::report::{Figures, MarkFigures, Report, Spread};
 use crate::units::{DeviceId, Nanos};
@@ -12,6 +12,7 @@ use crate::units::{DeviceId, Nanos};
 pub(super) struct Tally {
     pub(super) devices: Vec<Figures>,
     host_ns: u64,
+    memory: Memory,
     allocs: u64,
     ooms: u64,
     invalid_sizes: u64,
@@ -30,10 +31,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(devices: usize, host_ns: u64, keep_marks: bool) -> Self {
+    pub(super) fn new(devices: usize, host_ns: u64, memory: Memory, keep_marks: bool) -> Self {
         Self {
             devices: vec![Figures::default(); devices],
             host_ns,
+            memory,
             allocs: 0,
             ooms: 0,
             invalid_sizes: 0,
@@ -82,13 +84,14 @@ impl Tally {
         let figures = &mut self.devices[usize::from(device.0)];
         figures.allocated.set(usage.allocated);
         figures.active.set(usage.active);
-        if held.peak_reserved > figures.reserved.peak {
+        let (reserved, peak_reserved) = held.of(self.memory);
+        if peak_reserved > figures.reserved.peak {
             figures.requested_at_peak_reserved = figures.requested.current;
             figures.allocated_at_peak_reserved = usage.allocated;
             figures.active_at_peak_reserved = usage.active;
         }
-        figures.reserved.current = held.reserved;
-        figures.reserved.peak = held.peak_reserved;
+        figures.reserved.current = reserved;
+        figures.reserved.peak = peak_reserved;
         figures.device_used.current = held.device_used;
         figures.device_used.peak = held.peak_device_used;
     }

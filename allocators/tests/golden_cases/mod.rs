@@ -1,0 +1,165 @@
+//! Golden cases in one JSON object a file (`case`, `config`, `device`, `stat_columns`, `ops`, `expect`), and the replay of any subject
+//! against them. `ops[i]` and `expect[i]` belong together; what stands in them is told by the README of each set.
+#![allow(dead_code, reason = "shared by several programs, each of which uses a part")]
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use vramlab_sim::DeviceOptions;
+use vramlab_sim::device::{AddressPlacement, SimMachine};
+use vramlab_sim::machine::RangeKind;
+use vramlab_sim::{Address, Machine as _};
+
+/// One file.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) all: Map<String, Value>,
+}
+
+impl Case {
+    /// The number at `path` (`"config/align"`), if it is there and not null.
+    pub(crate) fn number(&self, path: &str) -> Option<u64> {
+        self.value(path).and_then(Value::as_u64)
+    }
+
+    /// The value at `path`.
+    pub(crate) fn value(&self, path: &str) -> Option<&Value> {
+        let mut parts = path.split('/');
+        let first = self.all.get(parts.next()?)?;
+        parts.try_fold(first, |value, part| value.get(part))
+    }
+
+    /// Is the flag at `path` set?
+    pub(crate) fn flag(&self, path: &str) -> bool {
+        self.value(path).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The text at `path`.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.value(path).and_then(Value::as_str)
+    }
+
+    /// Names of the statistics after each op.
+    pub(crate) fn columns(&self) -> Vec<&str> {
+        self.list("stat_columns").iter().filter_map(Value::as_str).collect()
+    }
+
+    fn list(&self, key: &str) -> &[Value] {
+        self.all.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// The case's fake device: capacity, granularity and placement.
+    pub(crate) fn machine(&self) -> SimMachine {
+        let granule = self.number("device/granularity").unwrap_or(2 << 20);
+        let placement = match self.text("device/placement") {
+            Some("bump") => AddressPlacement::Bump,
+            _ => AddressPlacement::FirstFit,
+        };
+        SimMachine::new(DeviceOptions {
+            capacity: self.number("device/capacity").unwrap_or(1 << 40),
+            granule,
+            placement,
+            ..DeviceOptions::default()
+        })
+    }
+}
+
+/// What answers a case's ops.
+pub(crate) trait Subject {
+    /// Does one op; the answer is the row that `expect` has for it.
+    fn op(&mut self, op: &[Value]) -> Vec<Value>;
+}
+
+/// Ordinal of the driver's range and offset in it.
+pub(crate) fn origin(machine: &SimMachine, address: Address) -> (RangeKind, u32, u64) {
+    let origin = machine.origin(address).expect("a placement lies in a range of the driver");
+    (origin.kind, origin.ordinal, origin.offset)
+}
+
+/// Runs the committed choice of `system` (where there is one) and the shared set (or says why not). `subject` gives `None` for a case of another allocator.
+///
+/// Prints `golden_<system>: N of N cases, M ops, 0 differences`.
+pub(crate) fn golden(system: &str, subject: impl Fn(&Case) -> Option<Box<dyn Subject>>) {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(system);
+    run(&format!("golden_{system} (committed)"), &committed, &subject);
+    match shared(system) {
+        Some(folder) => run(&format!("golden_{system}"), &folder, &subject),
+        None => println!("golden_{system}: skipped, no shared folder"),
+    }
+}
+
+fn shared(system: &str) -> Option<PathBuf> {
+    let folder = match std::env::var_os("VRAMLAB_SHARED") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
+    };
+    let root = folder.join("golden").join(system);
+    let found = root.is_dir();
+    assert!(
+        found || std::env::var("VRAMLAB_REQUIRE_SHARED").as_deref() != Ok("1"),
+        "expected the golden set {system} in the shared folder, found none"
+    );
+    found.then_some(root)
+}
+
+fn run(name: &str, folder: &Path, subject: &impl Fn(&Case) -> Option<Box<dyn Subject>>) {
+    let (mut cases, mut equal, mut ops, mut firsts) = (0, 0, 0, Vec::new());
+    for path in files(folder) {
+        let case = load(&path);
+        let Some(mut subject) = subject(&case) else { continue };
+        cases += 1;
+        ops += case.list("ops").len();
+        match first_difference(&case, &mut *subject) {
+            None => equal += 1,
+            Some(difference) => firsts.push(format!("{}: {difference}", case.name)),
+        }
+    }
+    println!("{name}: {equal} of {cases} cases, {ops} ops, {} differences", firsts.len());
+    assert!(cases > 0, "expected cases in {}, found none", folder.display());
+    assert!(firsts.is_empty(), "first difference of each case:\n{}", firsts.join("\n"));
+}
+
+fn first_difference(case: &Case, subject: &mut dyn Subject) -> Option<String> {
+    let (ops, expect) = (case.list("ops"), case.list("expect"));
+    if ops.len() != expect.len() {
+        return Some(format!("{} ops, but {} expected rows", ops.len(), expect.len()));
+    }
+    for (i, (op, want)) in ops.iter().zip(expect).enumerate() {
+        let found = Value::Array(subject.op(op.as_array().expect("an op is a list")));
+        if found != *want {
+            let columns = case.columns();
+            return Some(format!(
+                "op {i} {op}\n  expected {want}\n  found    {found}\n  columns  {columns:?}"
+            ));
+        }
+    }
+    None
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(listed) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = listed
+        .map(|entry| entry.expect("the folder can be read").path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".json") || name.ends_with(".json.gz")
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn load(path: &Path) -> Case {
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut text = String::new();
+    let read = match bytes.starts_with(&[0x1f, 0x8b]) {
+        true => flate2::read::GzDecoder::new(&*bytes).read_to_string(&mut text),
+        false => (&*bytes).read_to_string(&mut text),
+    };
+    read.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let all: Map<String, Value> =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let name = all.get("case").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Case { name, all }
+}
