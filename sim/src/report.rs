@@ -84,23 +84,6 @@ impl Figures {
         let allocated = self.allocated_at_peak_reserved;
         ratio(allocated.saturating_sub(self.requested_at_peak_reserved), allocated)
     }
-
-    /// Adds another device's figures (peaks are summed: an upper bound where they were at different times).
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.requested, other.requested),
-            (&mut self.allocated, other.allocated),
-            (&mut self.active, other.active),
-            (&mut self.reserved, other.reserved),
-            (&mut self.device_used, other.device_used),
-        ] {
-            mine.current += theirs.current;
-            mine.peak += theirs.peak;
-        }
-        self.requested_at_peak_reserved += other.requested_at_peak_reserved;
-        self.allocated_at_peak_reserved += other.allocated_at_peak_reserved;
-        self.active_at_peak_reserved += other.active_at_peak_reserved;
-    }
 }
 
 fn ratio(part: u64, whole: u64) -> Option<f64> {
@@ -216,6 +199,8 @@ pub struct Report {
     pub first_oom: Option<String>,
     /// Per device.
     pub devices: Vec<Figures>,
+    /// Of all devices together: a peak is the highest sum at one moment.
+    pub total: Figures,
     /// 1 − largest free piece / total free, at the end; `None` where the strategy cannot say or nothing is free.
     pub external_frag: Option<f64>,
     /// Host time per allocation.
@@ -245,15 +230,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Figures summed over devices.
-    pub fn figures(&self) -> Figures {
-        let mut sum = Figures::default();
-        for device in &self.devices {
-            sum.add(device);
-        }
-        sum
-    }
-
     /// A strategy's own counter.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.counters.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)

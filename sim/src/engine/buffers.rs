@@ -77,6 +77,11 @@ impl Buffers {
     }
 
     #[inline]
+    pub(super) fn peek(&self, id: BufferId) -> Option<&Buffer> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    #[inline]
     pub(super) fn get(&mut self, id: BufferId) -> Option<&mut Buffer> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
