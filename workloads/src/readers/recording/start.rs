@@ -61,6 +61,8 @@ struct Live {
     pending: bool,
     /// Entry of the completion that made it pending, walking backwards.
     completion: Option<usize>,
+    /// Counted as a gap: it lies in no segment.
+    outside: bool,
 }
 
 /// What memory belongs to, in our numbers.
@@ -205,6 +207,7 @@ impl Walk {
                         size: Some(block.size),
                         pending,
                         completion: None,
+                        outside: false,
                     },
                 );
             }
@@ -235,10 +238,13 @@ impl Walk {
                         entry.addr
                     ));
                 }
+                // Allocated here, wherever that is: its free is no gap.
+                self.gaps -= u64::from(gone.is_some_and(|live| live.outside));
                 return gone.filter(|live| live.pending).and_then(|live| live.completion);
             }
             Action::FreeCompleted => {
-                if entry.size > 0 && self.segment_of(entry.addr).is_none() {
+                let outside = entry.size > 0 && self.segment_of(entry.addr).is_none();
+                if outside {
                     self.gaps += 1;
                     self.trouble(format!(
                         "entry {index} frees {:#x}, which is in no segment",
@@ -247,7 +253,8 @@ impl Walk {
                 }
                 // Found pending unless its free_requested is in the window, which undoes that.
                 let completion = Some(index);
-                let live = Live { requested: entry.size, size: None, pending: true, completion };
+                let live =
+                    Live { requested: entry.size, size: None, pending: true, completion, outside };
                 if self.live.insert(entry.addr, live).is_some() {
                     self.trouble(format!(
                         "entry {index} frees {:#x}, which is live again afterwards",

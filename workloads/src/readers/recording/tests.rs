@@ -60,6 +60,10 @@ fn a_completion_that_nobody_requested_is_a_free() {
     let entries = vec![entry(Action::Alloc, 0x1000), entry(Action::FreeCompleted, 0x1000)];
     let twice = [entries.clone(), entries].concat();
     assert_eq!(ops(&recording(twice, false)), ["alloc", "free", "alloc", "free"]);
+    let elsewhere =
+        vec![entry(Action::Alloc, 0x99_0000_0000), entry(Action::FreeCompleted, 0x99_0000_0000)];
+    let made_up = recording(elsewhere, false);
+    assert_eq!((ops(&made_up), made_up.gaps()), (vec!["alloc", "free"], 0));
 }
 
 #[test]
