@@ -1,7 +1,8 @@
 //! The text form of a trace, version 1: JSON Lines, UTF-8, one op an object.
 //!
 //! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":"bytes, ns","truncated":true}`. Sizes are bytes, times nanoseconds of
-//! the host clock, ids any u64; a header that names other units is refused. Unknown fields are ignored, unknown ops are errors.
+//! the host clock, ids any u64; a header that names other units is refused. A converted recording's header may have
+//! `capacity` (bytes that the recorded allocator could get) and `peak_reserved` (the most that it held). Unknown fields are ignored, unknown ops are errors.
 //!
 //! | op | fields | meaning |
 //! |---|---|---|
@@ -34,4 +35,4 @@ mod write;
 
 pub use explain::not_utf8;
 pub use read::JsonlSource;
-pub use write::JsonlWriter;
+pub use write::{Header, JsonlWriter};
