@@ -1,0 +1,4 @@
+//! CuPy's device memory pool.
+
+mod limit;
+pub mod pool;
