@@ -27,6 +27,7 @@ use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::front::{Front, Resource};
 use crate::registry::{Status, Strategy};
 
+const DEFAULT_BLOCK_SIZE: u64 = Bytes::mib(1).0;
 const BLOCK_SIZE: OptionDoc = OptionDoc {
     name: "block_size",
     default: "1MiB",
@@ -45,7 +46,8 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Rules("RMM 26.06"),
     &[BLOCK_SIZE, PREALLOCATE, VERSION],
     "blocks of one size in queues; serves nothing larger",
-);
+)
+.up_to(DEFAULT_BLOCK_SIZE);
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(Front::new(resource(options)?)))
@@ -53,8 +55,7 @@ fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
 
 pub(super) fn resource(options: &Options) -> Result<FixedSize, OptionError> {
     options.check(STRATEGY.name, STRATEGY.options)?;
-    let default: u64 = Bytes::mib(1).0;
-    let block_size = size(options, &BLOCK_SIZE)?.unwrap_or(default);
+    let block_size = size(options, &BLOCK_SIZE)?.unwrap_or(DEFAULT_BLOCK_SIZE);
     let batch = options.parse(PREALLOCATE.name, "a number of blocks from 1 to 2^31", 128_u64)?;
     let block_size = block_size.checked_next_multiple_of(ALIGNMENT).filter(|size| *size > 0);
     let fits = |size: &u64| (1..=1 << 31).contains(&batch) && size.checked_mul(batch).is_some();
