@@ -45,7 +45,8 @@ impl Case {
         self.list("stat_columns").iter().filter_map(Value::as_str).collect()
     }
 
-    fn list(&self, key: &str) -> &[Value] {
+    /// The list at a key of the case.
+    pub(crate) fn list(&self, key: &str) -> &[Value] {
         self.all.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
