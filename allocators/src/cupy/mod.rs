@@ -2,3 +2,5 @@
 
 mod limit;
 pub mod pool;
+#[cfg(test)]
+mod tests;

@@ -190,3 +190,44 @@ impl FreeLists {
         list.set.from(&view, class).map(|slot| view.0[slot as usize].size).max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIB: u64 = 1 << 40;
+
+    /// Beyond the classes of the free set sizes are told apart one by one.
+    #[test]
+    fn pieces_of_terabytes_are_found_by_their_exact_size() {
+        let mut lists = FreeLists::default();
+        let list = lists.open();
+        let [c, a, b] = [5, 2, 3].map(|tib| lists.add(list, tib << 50, tib * TIB));
+        let found = [1, 2 * TIB, 2 * TIB + 1, 4 * TIB, 5 * TIB + 1].map(|s| lists.find(list, s));
+        assert_eq!(found, [Some(a), Some(a), Some(b), Some(c), None]);
+        assert_eq!(lists.largest(list), 5 * TIB);
+    }
+
+    #[test]
+    fn a_merge_joins_what_touches_and_keeps_the_longer_list() {
+        let mut lists = FreeLists::default();
+        let [a, b] = [lists.open(), lists.open()];
+        let whole = lists.add(a, 1 << 20, 4096);
+        let slots = [0; 4].map(|_| {
+            let slot = lists.find(a, 1024).expect("a free piece");
+            lists.cut(slot, 1024, 1000, StreamId(0));
+            slot
+        });
+        for (slot, list) in [(slots[0], b), (slots[2], b), (slots[1], a)] {
+            lists.give(list, slot);
+        }
+        assert_eq!((lists.count(a), lists.count(b)), (1, 2), "neighbours of different lists");
+        assert_eq!(lists.merge(a, b), b);
+        assert_eq!((lists.count(b), lists.largest(b)), (1, 3072));
+        assert_eq!(
+            (lists.find(b, 3072), lists.open()),
+            (Some(whole), a),
+            "its number is used again"
+        );
+    }
+}

@@ -4,6 +4,8 @@ pub(crate) mod direct;
 pub(crate) mod free_lists;
 pub mod free_set;
 pub(crate) mod front;
+#[cfg(test)]
+pub(crate) mod lab;
 pub(crate) mod last_uses;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;

@@ -12,6 +12,8 @@ pub mod pool;
 mod settings;
 mod streams;
 mod superblocks;
+#[cfg(test)]
+mod tests;
 
 use vramlab_sim::allocator::{AllocError, Allocator};
 use vramlab_sim::driver::Driver;

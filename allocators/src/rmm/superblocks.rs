@@ -111,8 +111,7 @@ impl Superblocks {
             (self.owner(slot), *self.pieces.get(slot));
         if whole > size {
             let rest = self.pieces.split(slot, size);
-            let tree = &mut self.trees[owner as usize];
-            tree.update(address, address + size, units(whole - size), rest);
+            self.update(owner, address, rest);
         } else {
             self.remove(owner, slot);
         }
@@ -135,8 +134,7 @@ impl Superblocks {
             self.list[after as usize].before = tail;
         }
         self.pieces.get_mut(rest).owner = tail;
-        let (tree, begin) = (&mut self.trees[GLOBAL as usize], piece.address);
-        tree.update(begin, begin, units(head_size), slot);
+        self.update(GLOBAL, piece.address, slot);
         self.insert(GLOBAL, rest);
         head
     }
@@ -198,14 +196,30 @@ impl Superblocks {
     pub(super) fn give(&mut self, slot: u32) {
         let owner = self.owner(slot);
         self.pieces.give(slot);
-        if let Some(high) = self.pieces.free_after(slot) {
-            self.remove(owner, high);
+        let (low, high) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
+        // where the tree has the piece that the block becomes part of
+        let known = low.or(high).map(|slot| self.pieces.get(slot).address);
+        if let Some(high) = high {
+            if low.is_some() {
+                self.remove(owner, high);
+            }
             self.pieces.absorb_next(slot);
         }
-        let Some(low) = self.pieces.free_before(slot) else { return self.insert(owner, slot) };
-        self.pieces.absorb_next(low);
-        let OwnedPiece { address, size, .. } = *self.pieces.get(low);
-        self.trees[owner as usize].update(address, address, units(size), low);
+        if let Some(low) = low {
+            self.pieces.absorb_next(low);
+        }
+        let joined = low.unwrap_or(slot);
+        match known {
+            None => self.insert(owner, joined),
+            Some(old) => self.update(owner, old, joined),
+        }
+    }
+
+    /// A free piece that the tree has at address `old` changed its size, or its slot and beginning too.
+    #[inline]
+    fn update(&mut self, owner: u32, old: u64, slot: u32) {
+        let OwnedPiece { address, size, .. } = *self.pieces.get(slot);
+        self.trees[owner as usize].update(old, address, units(size), slot);
     }
 
     /// If the global superblock that begins with this piece is wholly free, it joins neighbours that are global and wholly free. The superblock
@@ -241,8 +255,7 @@ impl Superblocks {
             self.list[gone.after as usize].before = low;
         }
         self.vacant.push(high);
-        let OwnedPiece { address, size, .. } = *self.pieces.get(first);
-        self.trees[GLOBAL as usize].update(address, address, units(size), first);
+        self.update(GLOBAL, self.pieces.get(first).address, first);
     }
 
     /// First piece of the superblock that a piece is in.
