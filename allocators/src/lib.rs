@@ -6,6 +6,8 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
+//! | [`rmm`] | RAPIDS Memory Manager's memory resources |
+//! | [`cupy`] | CuPy's memory pool |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -13,9 +15,11 @@
 pub mod bound;
 pub mod classic;
 pub mod cuda;
+pub mod cupy;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod rmm;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};
