@@ -49,6 +49,9 @@ pub struct DeviceArgs {
     /// Bytes of the device, such as 16GiB, instead of the device's own.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub capacity: Option<Bytes>,
+    /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
+    #[arg(long)]
+    pub min_capacity: bool,
 }
 
 #[derive(Debug, Subcommand)]

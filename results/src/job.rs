@@ -119,6 +119,8 @@ pub struct Place {
     pub profile: Profile,
     /// Bytes of the device, if not the profile's own.
     pub capacity: Option<u64>,
+    /// Search for the least capacity too.
+    pub min_capacity: bool,
 }
 
 impl Place {
@@ -133,7 +135,7 @@ impl Place {
     /// An unknown name, or a capacity that the context alone fills.
     pub fn new(name: &str, capacity: Option<Bytes>) -> Result<Self, Failure> {
         let profile = profile::device(name).map_err(Failure::usage)?;
-        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        let place = Self { profile, capacity: capacity.map(|c| c.0), min_capacity: false };
         let (capacity, context) = (place.capacity(), place.profile.options.context);
         check_capacity(capacity)?;
         if capacity <= context {
@@ -158,7 +160,7 @@ impl Place {
         }
         let mut profile = profile::device(RECORDING_DEVICE).map_err(Failure::usage)?;
         profile.options.context = 0;
-        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        let place = Self { profile, capacity: capacity.map(|c| c.0), min_capacity: false };
         check_capacity(place.capacity())?;
         if place.capacity() == 0 {
             return Err(Failure::usage(

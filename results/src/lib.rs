@@ -7,6 +7,7 @@
 //! | [`failure`] | errors with their exit codes |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
+//! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
@@ -22,6 +23,7 @@ pub mod commands;
 pub mod failure;
 pub mod inputs;
 pub mod job;
+pub mod least;
 pub mod live;
 pub mod output;
 pub mod per_op;

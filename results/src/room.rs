@@ -28,7 +28,10 @@ pub fn place(
     args: &DeviceArgs,
     quiet: bool,
 ) -> Result<Place, Failure> {
-    let place = Place::for_recording(args.device.as_deref(), args.capacity)?;
+    let place = Place {
+        min_capacity: args.min_capacity,
+        ..Place::for_recording(args.device.as_deref(), args.capacity)?
+    };
     if args.device.is_some() || args.capacity.is_some() {
         return Ok(place);
     }

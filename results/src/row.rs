@@ -87,6 +87,8 @@ pub struct Row {
     pub requested_at_peak_reserved: u64,
     pub allocated_at_peak_reserved: u64,
     pub active_at_peak_reserved: u64,
+    /// Searched for only if asked for.
+    pub min_capacity: Option<u64>,
     pub overhead: Option<f64>,
     pub utilisation: Option<f64>,
     pub fragmentation: Option<f64>,

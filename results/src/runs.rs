@@ -7,6 +7,7 @@ use crate::commands::remark;
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::Bad;
 use crate::job::{Input, Place, run_pair};
+use crate::least;
 use crate::progress::Progress;
 use crate::row::Row;
 
@@ -22,7 +23,7 @@ pub fn run_all(pairs: &[Pair<'_, '_>], bad: &mut Bad, quiet: bool) -> Result<Vec
     let ran: Vec<Result<Row, Failure>> = pairs
         .par_iter()
         .map(|(input, spec, place)| {
-            let row = run_pair(input, spec, place, None);
+            let row = run_one(input, spec, place);
             progress.step();
             row
         })
@@ -36,6 +37,15 @@ pub fn run_all(pairs: &[Pair<'_, '_>], bad: &mut Bad, quiet: bool) -> Result<Vec
         }
     }
     Ok(rows)
+}
+
+fn run_one(input: &Input<'_>, spec: &Spec, place: &Place) -> Result<Row, Failure> {
+    let mut row = run_pair(input, spec, place, None)?;
+    if place.min_capacity && row.ran() {
+        let found = least::least(input, spec, place, &row)?;
+        least::note(&mut row, found);
+    }
+    Ok(row)
 }
 
 /// How a command ends that gave results for some inputs: with what is wrong with the others.

@@ -72,7 +72,7 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         set: Vec::new(),
         trace: Vec::new(),
         strategy: Vec::new(),
-        place: DeviceArgs { device: None, capacity: None },
+        place: DeviceArgs { device: None, capacity: None, min_capacity: false },
         seeds: 1,
         out: Some(out.to_owned()),
     };
@@ -88,7 +88,10 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 }
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    let place = Place {
+        min_capacity: args.place.min_capacity,
+        ..Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?
+    };
     let specs = strategies(&args.strategy, &DEFAULT_STRATEGIES)?;
     if let Some(out) = &args.out {
         // Found out before the work, not after it.
@@ -234,7 +237,8 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
             mib(floor)
         );
         text += &if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-        let mut grid = Grid::new(&[
+        let searched = block.iter().any(|row| row.min_capacity.is_some());
+        let mut titles = vec![
             "strategy<",
             "outcome<",
             "peak reserved MiB",
@@ -246,10 +250,14 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
             "alloc p99 µs",
             "ooms",
             "races",
-        ]);
+        ];
+        if searched {
+            titles.push("min capacity MiB");
+        }
+        let mut grid = Grid::new(&titles);
         for row in block {
             if row.ran() {
-                grid.row(vec![
+                let mut cells = vec![
                     row.strategy.clone(),
                     row.outcome.to_owned(),
                     mib(row.peak_reserved),
@@ -261,10 +269,14 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
                     format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3),
                     (row.ooms + row.invalid_sizes).to_string(),
                     row.races.to_string(),
-                ]);
+                ];
+                if searched {
+                    cells.push(row.min_capacity.map_or("-".to_owned(), mib));
+                }
+                grid.row(cells);
             } else {
                 let mut cells = vec![row.strategy.clone(), row.outcome.to_owned()];
-                cells.resize(11, "-".to_owned());
+                cells.resize(titles.len(), "-".to_owned());
                 grid.row(cells);
             }
         }
