@@ -19,8 +19,6 @@ use crate::parts::owned_pieces::{OwnedPiece, OwnedPieces, State};
 pub(super) const GLOBAL: u32 = 0;
 /// Least size of a superblock, and largest block of a stream's own superblocks (`superblock::minimum_size`).
 pub(super) const SUPERBLOCK_MIN: u64 = 1 << 20;
-/// Sizes below this are counted in units of 256 B (`superblock::maximum_size`).
-pub(super) const SUPERBLOCK_MAX: u64 = 1 << 40;
 
 #[derive(Clone, Copy, Debug)]
 struct Superblock {
@@ -49,11 +47,13 @@ pub(super) struct Superblocks {
     trees: Vec<MaxTree>,
 }
 
-/// What a tree has of the size of a piece.
+/// What a tree has of a size: units of 256 B. All sizes from 1 TiB on are alike in it.
 #[inline]
 fn units(size: u64) -> u32 {
-    (size / ALIGNMENT) as u32
+    (size / ALIGNMENT).min(UNITS_MAX.into()) as u32
 }
+
+const UNITS_MAX: u32 = u32::MAX;
 
 impl Default for Superblocks {
     fn default() -> Self {
@@ -100,8 +100,12 @@ impl Superblocks {
     /// The lowest free block of an owner that has at least `size` bytes.
     #[inline]
     pub(super) fn first_fit(&self, owner: u32, size: u64) -> Option<u32> {
-        let units = u32::try_from(size / ALIGNMENT).ok()?;
-        self.trees[owner as usize].first_from(0, units)
+        let (tree, units) = (&self.trees[owner as usize], units(size));
+        let mut slot = tree.first_from(0, units)?;
+        while units == UNITS_MAX && self.pieces.get(slot).size < size {
+            slot = tree.first_from(self.pieces.get(slot).address + 1, units)?;
+        }
+        Some(slot)
     }
 
     /// Hands out the low end of a free block.
@@ -273,8 +277,13 @@ impl Superblocks {
 
     /// Bytes of the largest free block.
     pub(super) fn largest(&self) -> u64 {
-        let most = self.trees.iter().map(MaxTree::most).max().unwrap_or_default();
-        u64::from(most) * ALIGNMENT
+        match self.trees.iter().map(MaxTree::most).max().unwrap_or_default() {
+            UNITS_MAX => {
+                let sizes = self.pieces.free().map(|slot| self.pieces.get(slot).size);
+                sizes.max().unwrap_or_default()
+            }
+            most => u64::from(most) * ALIGNMENT,
+        }
     }
 
     /// What is where: a segment for each superblock. `streams` names the streams of owners from 1 on.
