@@ -103,13 +103,13 @@ impl Arena {
         Ok(())
     }
 
-    /// The free block that serves a request (rules `small`, `acquire`, `large`).
+    /// Takes the free block that serves a request (rules `small`, `acquire`, `large`).
     #[inline]
-    fn fit(&mut self, owner: u32, size: u64) -> Option<u32> {
+    fn take(&mut self, owner: u32, size: u64) -> Option<u32> {
         if size > SUPERBLOCK_MIN {
-            return self.superblocks.global_fit(size);
+            return self.superblocks.take_global(size);
         }
-        let own = self.superblocks.first_fit(owner, size);
+        let own = self.superblocks.take_own(owner, size);
         own.or_else(|| self.superblocks.acquire(owner, size))
     }
 
@@ -124,7 +124,7 @@ impl Arena {
         driver.device_synchronize()?;
         self.device_syncs += 1;
         self.superblocks.collect();
-        match self.fit(owner, size) {
+        match self.take(owner, size) {
             Some(slot) => Ok(slot),
             None => {
                 let (usage, largest) = (self.usage(), self.superblocks.largest());
@@ -161,11 +161,11 @@ impl Resource for Arena {
         stream: StreamId,
     ) -> Result<Placement, AllocError> {
         let (size, owner) = (rounded(requested)?, self.owner(stream));
-        let slot = match self.fit(owner, size) {
+        let slot = match self.take(owner, size) {
             Some(slot) => slot,
             None => self.defragment(driver, owner, size)?,
         };
-        let block = self.superblocks.cut(slot, size, requested, stream);
+        let block = self.superblocks.hand_out(slot, requested, stream);
         self.allocated += size;
         Ok(Placement { block, address: self.superblocks.pieces().get(slot).address, size })
     }
@@ -191,11 +191,7 @@ impl Resource for Arena {
         if holder != own && !(large && holder == GLOBAL) {
             self.wait_for(driver, stream)?;
         }
-        let first = self.superblocks.first_of(slot);
         self.superblocks.give(slot);
-        if holder == GLOBAL {
-            self.superblocks.join_neighbours(first);
-        }
         self.allocated -= size;
         Ok(())
     }
