@@ -11,7 +11,6 @@
 //! | `free_elsewhere` | a block that is not in the freeing stream's own arena: the stream is waited for (a large block whose superblock moved: for the second time), and the block goes back to whichever superblock holds it | `deallocate_from_other_arena`; ra03, ra04 |
 //! | `kept` | a superblock that becomes wholly free stays with its stream; one of the global arena joins neighbours that are wholly free | `deallocate_from_superblock_sync`, `coalesce`; ra02, ra09 |
 //! | `defragment` | no room: the device is waited for, all superblocks of all streams go to the global arena, also those in use, and the request is tried once more. They stay there if it fails | `defragment`, `clean`; ra05, ra06, ra09 |
-//! | `below_1_tib` | RMM asserts that a superblock has at most 1 TiB; here an arena has less | `superblock::maximum_size` |
 //! | `front` | frees without a stream, recorded streams, deferred frees: the table of `front` in [`crate::parts`] | - |
 //!
 //! Source: `cpp/src/mr/detail/arena_memory_resource_impl.cpp` and `cpp/include/rmm/mr/detail/arena.hpp`, rapidsai/rmm 5d50a37b; equal to its recordings in
@@ -24,7 +23,7 @@ use vramlab_sim::units::{Bytes, StreamId};
 use super::ALIGNMENT;
 use super::coalescing::DEFAULT_STREAM;
 use super::settings::{malloc, out_of_memory, rounded, size};
-use super::superblocks::{GLOBAL, SUPERBLOCK_MAX, SUPERBLOCK_MIN, Superblocks};
+use super::superblocks::{GLOBAL, SUPERBLOCK_MIN, Superblocks};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::front::{Front, Resource};
 use crate::parts::stream_numbers::StreamNumbers;
@@ -33,7 +32,7 @@ use crate::registry::{Status, Strategy};
 const ARENA_SIZE: OptionDoc = OptionDoc {
     name: "arena_size",
     default: "None",
-    help: "bytes of the arena, from 1MiB to below 1TiB; None: half of the free device memory",
+    help: "bytes of the arena, at least 1MiB; None: half of the free device memory",
 };
 
 /// The registry's line.
@@ -59,7 +58,7 @@ pub(super) fn resource(options: &Options) -> Result<Arena, OptionError> {
     Ok(Arena { size, ..Arena::default() })
 }
 
-/// Bytes of an arena of this size (rules `one_block`, `below_1_tib`).
+/// Bytes of an arena of this size (rule `one_block`).
 fn usable(size: u64) -> Result<u64, String> {
     let size = size / ALIGNMENT * ALIGNMENT;
     if size < SUPERBLOCK_MIN {
@@ -67,9 +66,6 @@ fn usable(size: u64) -> Result<u64, String> {
             "Arena size smaller than minimum superblock size. (found {}, expected 1 MiB or more)",
             Bytes(size)
         ));
-    }
-    if size >= SUPERBLOCK_MAX {
-        return Err(format!("found {}, expected less than 1 TiB", Bytes(size)));
     }
     Ok(size)
 }
@@ -107,13 +103,13 @@ impl Arena {
         Ok(())
     }
 
-    /// The free block that serves a request (rules `small`, `acquire`, `large`).
+    /// Takes the free block that serves a request (rules `small`, `acquire`, `large`).
     #[inline]
-    fn fit(&mut self, owner: u32, size: u64) -> Option<u32> {
+    fn take(&mut self, owner: u32, size: u64) -> Option<u32> {
         if size > SUPERBLOCK_MIN {
-            return self.superblocks.global_fit(size);
+            return self.superblocks.take_global(size);
         }
-        let own = self.superblocks.first_fit(owner, size);
+        let own = self.superblocks.take_own(owner, size);
         own.or_else(|| self.superblocks.acquire(owner, size))
     }
 
@@ -128,7 +124,7 @@ impl Arena {
         driver.device_synchronize()?;
         self.device_syncs += 1;
         self.superblocks.collect();
-        match self.fit(owner, size) {
+        match self.take(owner, size) {
             Some(slot) => Ok(slot),
             None => {
                 let (usage, largest) = (self.usage(), self.superblocks.largest());
@@ -165,11 +161,11 @@ impl Resource for Arena {
         stream: StreamId,
     ) -> Result<Placement, AllocError> {
         let (size, owner) = (rounded(requested)?, self.owner(stream));
-        let slot = match self.fit(owner, size) {
+        let slot = match self.take(owner, size) {
             Some(slot) => slot,
             None => self.defragment(driver, owner, size)?,
         };
-        let block = self.superblocks.cut(slot, size, requested, stream);
+        let block = self.superblocks.hand_out(slot, requested, stream);
         self.allocated += size;
         Ok(Placement { block, address: self.superblocks.pieces().get(slot).address, size })
     }
@@ -195,11 +191,7 @@ impl Resource for Arena {
         if holder != own && !(large && holder == GLOBAL) {
             self.wait_for(driver, stream)?;
         }
-        let first = self.superblocks.first_of(slot);
         self.superblocks.give(slot);
-        if holder == GLOBAL {
-            self.superblocks.join_neighbours(first);
-        }
         self.allocated -= size;
         Ok(())
     }

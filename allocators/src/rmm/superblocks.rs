@@ -5,8 +5,8 @@
 //! pieces        [used|  free     ] [used|used ] [     free     ] [free|used ]    never join over the edge of a superblock
 //! free pieces   one tree for each owner, by address, that knows the largest of each part
 //! ```
-//! RMM looks for the first superblock with a fitting free block, and in it for the first that fits: since superblocks do not overlap, that is the lowest
-//! fitting free block of the owner.
+//! RMM looks for the first superblock with a fitting free block, and in it for the first that fits: since superblocks do not overlap, that is the
+//! lowest fitting free block of the owner.
 
 use vramlab_sim::allocator::{Block, LayoutSegment};
 use vramlab_sim::units::StreamId;
@@ -19,15 +19,13 @@ use crate::parts::owned_pieces::{OwnedPiece, OwnedPieces, State};
 pub(super) const GLOBAL: u32 = 0;
 /// Least size of a superblock, and largest block of a stream's own superblocks (`superblock::minimum_size`).
 pub(super) const SUPERBLOCK_MIN: u64 = 1 << 20;
-/// Sizes below this are counted in units of 256 B (`superblock::maximum_size`).
-pub(super) const SUPERBLOCK_MAX: u64 = 1 << 40;
 
 #[derive(Clone, Copy, Debug)]
 struct Superblock {
     owner: u32,
     /// Its first piece; the same for as long as it lives.
     first: u32,
-    /// Neighbours by address; `END` at the ends of the arena.
+    /// Neighbours by address.
     before: u32,
     after: u32,
 }
@@ -49,11 +47,13 @@ pub(super) struct Superblocks {
     trees: Vec<MaxTree>,
 }
 
-/// What a tree has of the size of a piece.
+/// What a tree has of a size: units of 256 B. All sizes from 1 TiB on are alike in it.
 #[inline]
 fn units(size: u64) -> u32 {
-    (size / ALIGNMENT) as u32
+    (size / ALIGNMENT).min(UNITS_MAX.into()) as u32
 }
+
+const UNITS_MAX: u32 = u32::MAX;
 
 impl Default for Superblocks {
     fn default() -> Self {
@@ -65,7 +65,7 @@ impl Default for Superblocks {
 impl Superblocks {
     /// The memory of the arena, as one global superblock.
     pub(super) fn fill(&mut self, address: u64, size: u64) {
-        let first = self.pieces.add(address, size, 0);
+        let first = self.pieces.add(address, size, LOWEST);
         self.list.push(Superblock { owner: GLOBAL, first, before: END, after: END });
         self.insert(GLOBAL, first);
     }
@@ -87,56 +87,107 @@ impl Superblocks {
     }
 
     #[inline]
+    fn tree(&mut self, owner: u32) -> &mut MaxTree {
+        &mut self.trees[owner as usize]
+    }
+
     fn insert(&mut self, owner: u32, slot: u32) {
         let OwnedPiece { address, size, .. } = *self.pieces.get(slot);
-        self.trees[owner as usize].insert(address, units(size), slot);
+        self.tree(owner).insert(address, units(size), slot);
     }
 
+    /// A free piece that the tree has at address `known`, or does not have, changed its size, its slot or its beginning.
     #[inline]
-    fn remove(&mut self, owner: u32, slot: u32) {
-        self.trees[owner as usize].remove(self.pieces.get(slot).address);
+    fn renew(&mut self, owner: u32, known: Option<u64>, slot: u32) {
+        let OwnedPiece { address, size, .. } = *self.pieces.get(slot);
+        match known {
+            Some(known) => self.tree(owner).update(known, address, units(size), slot),
+            None => self.insert(owner, slot),
+        }
     }
 
-    /// The lowest free block of an owner that has at least `size` bytes.
+    /// The lowest free block of an owner that has at least `size` bytes, and the way to it in the owner's tree.
     #[inline]
-    pub(super) fn first_fit(&self, owner: u32, size: u64) -> Option<u32> {
-        let units = u32::try_from(size / ALIGNMENT).ok()?;
-        self.trees[owner as usize].first_from(0, units)
+    fn seek(&mut self, owner: u32, size: u64) -> Option<u32> {
+        let (tree, units) = (&mut self.trees[owner as usize], units(size));
+        let mut slot = tree.seek(units)?;
+        while units == UNITS_MAX && self.pieces.get(slot).size < size {
+            slot = tree.first_from(self.pieces.get(slot).address + 1, units)?;
+            tree.seek_at(self.pieces.get(slot).address);
+        }
+        Some(slot)
     }
 
-    /// Hands out the low end of a free block.
+    /// Cuts the free block that was sought last after `size` bytes; the rest stays in the tree.
     #[inline]
-    pub(super) fn cut(&mut self, slot: u32, size: u64, requested: u64, stream: StreamId) -> Block {
-        let (owner, OwnedPiece { address, size: whole, .. }) =
-            (self.owner(slot), *self.pieces.get(slot));
-        if whole > size {
-            let rest = self.pieces.split(slot, size);
-            self.update(owner, address, rest);
+    fn cut_sought(&mut self, owner: u32, slot: u32, size: u64) {
+        let whole = self.pieces.get(slot).size;
+        if whole == size {
+            return self.tree(owner).remove_sought();
+        }
+        let rest = self.pieces.split(slot, size);
+        let begin = self.pieces.get(rest).address;
+        self.tree(owner).update_sought(begin, units(whole - size), rest);
+    }
+
+    /// Takes a block of up to 1 MiB from an owner's own superblocks.
+    #[inline]
+    pub(super) fn take_own(&mut self, owner: u32, size: u64) -> Option<u32> {
+        let slot = self.seek(owner, size)?;
+        self.cut_sought(owner, slot, size);
+        Some(slot)
+    }
+
+    /// Takes a block of more than 1 MiB from the global superblocks.
+    #[inline]
+    pub(super) fn take_global(&mut self, size: u64) -> Option<u32> {
+        let slot = self.seek(GLOBAL, size)?;
+        if self.splits(slot, size) {
+            self.split_sought(slot, size);
         } else {
-            self.remove(owner, slot);
+            self.cut_sought(GLOBAL, slot, size);
         }
-        self.pieces.take(slot, requested, stream)
+        Some(slot)
     }
 
-    /// If the superblock of a global free block is wholly free and leaves another one, its low end of max(1 MiB, `size`) becomes a superblock.
-    /// The superblock that has the block now.
-    fn split(&mut self, slot: u32, size: u64) -> u32 {
-        let (piece, head_size) = (*self.pieces.get(slot), size.max(SUPERBLOCK_MIN));
-        if !piece.is_whole() || piece.size < head_size + SUPERBLOCK_MIN {
-            return piece.owner;
+    /// Takes a block of up to 1 MiB from a superblock that goes from the global arena to an owner.
+    pub(super) fn acquire(&mut self, owner: u32, size: u64) -> Option<u32> {
+        let slot = self.seek(GLOBAL, size)?;
+        let superblock = self.pieces.get(slot).owner;
+        if self.splits(slot, SUPERBLOCK_MIN) {
+            self.split_sought(slot, SUPERBLOCK_MIN);
+            self.list[superblock as usize].owner = owner;
+            self.insert(owner, slot);
+        } else {
+            self.pass(superblock, owner);
         }
-        let (head, rest) = (piece.owner, self.pieces.split(slot, head_size));
+        let address = self.pieces.get(slot).address;
+        self.tree(owner).seek_at(address);
+        self.cut_sought(owner, slot, size);
+        Some(slot)
+    }
+
+    /// Is the superblock of a free block wholly free, and so large that another one is left above `head` bytes?
+    #[inline]
+    fn splits(&self, slot: u32, head: u64) -> bool {
+        let piece = self.pieces.get(slot);
+        piece.is_whole() && piece.size >= head.saturating_add(SUPERBLOCK_MIN)
+    }
+
+    /// Makes the first `head` bytes of the wholly free global superblock that was sought last a superblock, whose block is in no tree.
+    fn split_sought(&mut self, slot: u32, head: u64) {
+        let low = self.pieces.get(slot).owner;
+        let rest = self.pieces.split(slot, head);
         self.pieces.part(slot, rest);
-        let after = self.list[head as usize].after;
-        let tail = self.number(Superblock { owner: GLOBAL, first: rest, before: head, after });
-        self.list[head as usize].after = tail;
+        let after = self.list[low as usize].after;
+        let high = self.number(Superblock { owner: GLOBAL, first: rest, before: low, after });
+        self.list[low as usize].after = high;
         if after != END {
-            self.list[after as usize].before = tail;
+            self.list[after as usize].before = high;
         }
-        self.pieces.get_mut(rest).owner = tail;
-        self.update(GLOBAL, piece.address, slot);
-        self.insert(GLOBAL, rest);
-        head
+        self.pieces.get_mut(rest).owner = high;
+        let OwnedPiece { address, size, .. } = *self.pieces.get(rest);
+        self.tree(GLOBAL).update_sought(address, units(size), rest);
     }
 
     fn number(&mut self, superblock: Superblock) -> u32 {
@@ -152,19 +203,10 @@ impl Superblocks {
         }
     }
 
-    /// The block of the global arena that serves `size` bytes; its superblock is split if it may be.
-    pub(super) fn global_fit(&mut self, size: u64) -> Option<u32> {
-        let slot = self.first_fit(GLOBAL, size)?;
-        self.split(slot, size);
-        Some(slot)
-    }
-
-    /// A superblock with a block of `size` bytes goes from the global arena to an owner; the block.
-    pub(super) fn acquire(&mut self, owner: u32, size: u64) -> Option<u32> {
-        let slot = self.first_fit(GLOBAL, size)?;
-        let superblock = self.split(slot, size);
-        self.pass(superblock, owner);
-        Some(slot)
+    /// A free block that was taken is in use; its token.
+    #[inline]
+    pub(super) fn hand_out(&mut self, slot: u32, requested: u64, stream: StreamId) -> Block {
+        self.pieces.take(slot, requested, stream)
     }
 
     /// A superblock and its free blocks go to another owner.
@@ -173,7 +215,8 @@ impl Superblocks {
         let is_free = |slot: &u32| self.pieces.get(*slot).state == State::Free;
         let free: Vec<u32> = self.pieces.from(first).filter(is_free).collect();
         for slot in free {
-            self.remove(owner, slot);
+            let address = self.pieces.get(slot).address;
+            self.tree(owner).remove(address);
             self.insert(to, slot);
         }
         self.list[superblock as usize].owner = to;
@@ -185,60 +228,73 @@ impl Superblocks {
         while let Some(Superblock { owner, first, .. }) = self.list.get(at as usize).copied() {
             if owner != GLOBAL {
                 self.pass(at, GLOBAL);
-                at = self.join_neighbours(first);
+                let known = self.pieces.get(first).address;
+                let (joined, known) = self.join_neighbours(first, Some(known));
+                at = self.pieces.get(joined).owner;
+                if let Some(known) = known.filter(|_| self.is_idle(at)) {
+                    self.renew(GLOBAL, Some(known), joined);
+                }
             }
             at = self.list[at as usize].after;
         }
     }
 
-    /// A block is free again, and joins its free neighbours in its superblock.
+    /// A block is free again, and joins its free neighbours in its superblock. If that is global and wholly free now, it joins those of its kind.
     #[inline]
     pub(super) fn give(&mut self, slot: u32) {
         let owner = self.owner(slot);
         self.pieces.give(slot);
         let (low, high) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
-        // where the tree has the piece that the block becomes part of
-        let known = low.or(high).map(|slot| self.pieces.get(slot).address);
+        let mut known = low.or(high).map(|slot| self.pieces.get(slot).address);
         if let Some(high) = high {
             if low.is_some() {
-                self.remove(owner, high);
+                let address = self.pieces.get(high).address;
+                self.tree(owner).remove(address);
             }
             self.pieces.absorb_next(slot);
         }
         if let Some(low) = low {
             self.pieces.absorb_next(low);
         }
-        let joined = low.unwrap_or(slot);
-        match known {
-            None => self.insert(owner, joined),
-            Some(old) => self.update(owner, old, joined),
+        let mut joined = low.unwrap_or(slot);
+        if owner == GLOBAL {
+            (joined, known) = self.join_neighbours(joined, known);
         }
+        self.renew(owner, known, joined);
     }
 
-    /// A free piece that the tree has at address `old` changed its size, or its slot and beginning too.
-    #[inline]
-    fn update(&mut self, owner: u32, old: u64, slot: u32) {
-        let OwnedPiece { address, size, .. } = *self.pieces.get(slot);
-        self.trees[owner as usize].update(old, address, units(size), slot);
-    }
-
-    /// If the global superblock that begins with this piece is wholly free, it joins neighbours that are global and wholly free. The superblock
-    /// that has the piece now.
-    pub(super) fn join_neighbours(&mut self, first: u32) -> u32 {
-        let number = self.pieces.get(first).owner;
+    /// If a free piece of the global arena is a whole superblock, it joins neighbours that are so too. `known` is where the tree has it, if it does;
+    /// the joined piece, and where the tree has that.
+    fn join_neighbours(&mut self, piece: u32, mut known: Option<u64>) -> (u32, Option<u64>) {
+        let number = self.pieces.get(piece).owner;
+        if !self.is_idle(number) {
+            return (piece, known);
+        }
         let Superblock { before, after, .. } = self.list[number as usize];
-        if self.joins(number) && self.joins(after) {
+        if self.is_idle(after) {
+            let high = self.address(after);
+            match known {
+                Some(_) => self.tree(GLOBAL).remove(high),
+                None => known = Some(high),
+            }
             self.fuse(number, after);
         }
-        if self.joins(number) && self.joins(before) {
-            self.fuse(before, number);
-            return before;
+        if !self.is_idle(before) {
+            return (piece, known);
         }
-        number
+        if let Some(known) = known {
+            self.tree(GLOBAL).remove(known);
+        }
+        self.fuse(before, number);
+        (self.list[before as usize].first, Some(self.address(before)))
+    }
+
+    fn address(&self, number: u32) -> u64 {
+        self.pieces.get(self.list[number as usize].first).address
     }
 
     /// Is it a global superblock that is wholly free?
-    fn joins(&self, number: u32) -> bool {
+    fn is_idle(&self, number: u32) -> bool {
         let superblock = self.list.get(number as usize).filter(|s| s.owner == GLOBAL);
         superblock.is_some_and(|superblock| {
             let piece = self.pieces.get(superblock.first);
@@ -246,21 +302,15 @@ impl Superblocks {
         })
     }
 
+    /// Makes one superblock of two that are wholly free.
     fn fuse(&mut self, low: u32, high: u32) {
-        let (first, gone) = (self.list[low as usize].first, self.list[high as usize]);
-        self.remove(GLOBAL, gone.first);
-        self.pieces.fuse(first, gone.first);
-        self.list[low as usize].after = gone.after;
-        if gone.after != END {
-            self.list[gone.after as usize].before = low;
+        let Superblock { first, after, .. } = self.list[high as usize];
+        self.pieces.fuse(self.list[low as usize].first, first);
+        self.list[low as usize].after = after;
+        if after != END {
+            self.list[after as usize].before = low;
         }
         self.vacant.push(high);
-        self.update(GLOBAL, self.pieces.get(first).address, first);
-    }
-
-    /// First piece of the superblock that a piece is in.
-    pub(super) fn first_of(&self, slot: u32) -> u32 {
-        self.list[self.pieces.get(slot).owner as usize].first
     }
 
     /// Superblocks of the global arena, and of all streams.
@@ -273,8 +323,13 @@ impl Superblocks {
 
     /// Bytes of the largest free block.
     pub(super) fn largest(&self) -> u64 {
-        let most = self.trees.iter().map(MaxTree::most).max().unwrap_or_default();
-        u64::from(most) * ALIGNMENT
+        match self.trees.iter().map(MaxTree::most).max().unwrap_or_default() {
+            UNITS_MAX => {
+                let sizes = self.pieces.free().map(|slot| self.pieces.get(slot).size);
+                sizes.max().unwrap_or_default()
+            }
+            most => u64::from(most) * ALIGNMENT,
+        }
     }
 
     /// What is where: a segment for each superblock. `streams` names the streams of owners from 1 on.

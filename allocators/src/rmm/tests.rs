@@ -55,10 +55,6 @@ fn bad_arguments_are_named_with_what_was_expected() {
         ("rmm.pool:version=24", "version=24: expected 26.08 or 26.06"),
         ("rmm.arena:arena_size=1MB", "Arena size smaller than minimum superblock size."),
         (
-            "rmm.arena:arena_size=1TiB",
-            "arena_size=1099511627776: found 1 TiB, expected less than 1 TiB",
-        ),
-        (
             "rmm.binning:min_size_exponent=8,max_size_exponent=31",
             "max_size_exponent=31: expected a number from 0 to 30",
         ),
@@ -307,4 +303,18 @@ fn the_arena_waits_for_the_stream_of_a_large_free() {
     let segments = lab.segments();
     let owners: Vec<_> = segments.iter().map(|segment| (segment.pool, segment.stream.0)).collect();
     assert_eq!(owners, [("global", 0), ("stream", 1), ("global", 0)]);
+}
+
+/// Above 1 TiB sizes are told apart one by one.
+#[test]
+fn an_arena_may_have_terabytes() {
+    const QUARTER: u64 = 1 << 38;
+    let mut lab = Lab::new("rmm.arena:arena_size=3.75TiB", 16 * QUARTER);
+    let [a, b, c, _] = [5, 1, 6, 1].map(|quarters| lab.alloc(quarters * QUARTER, 0));
+    [a, c].into_iter().for_each(|block| lab.free(block));
+    assert_eq!(lab.counter("max_free"), 6 * QUARTER);
+    assert_eq!(lab.refusal(7 * QUARTER, 0).largest_free, 6 * QUARTER);
+    assert_eq!(lab.alloc(6 * QUARTER, 0).address, c.address, "the first is too small");
+    lab.free(b);
+    assert_eq!(lab.alloc(6 * QUARTER, 0).address, a.address);
 }
