@@ -6,6 +6,8 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
+//! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
+//! | [`onnxruntime`] | ONNX Runtime's arena |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -13,9 +15,11 @@
 pub mod bound;
 pub mod classic;
 pub mod cuda;
+pub mod onnxruntime;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod tensorflow;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, torch};
+use crate::{bound, classic, cuda, onnxruntime, tensorflow, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,9 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    tensorflow::bfc::STRATEGY,
+    tensorflow::xla::STRATEGY,
+    onnxruntime::arena::STRATEGY,
 ];
 
 /// The wrappers.

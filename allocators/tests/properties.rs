@@ -23,6 +23,13 @@ const WITH_OPTIONS: &[&str] = &[
     "classic.slab:slab=8MiB",
     "classic.tlsf:arena=100%",
     "classic.worst_fit:align=2MiB",
+    "tensorflow.bfc:allow_growth=true",
+    "tensorflow.bfc:allow_growth=true,coalesce_regions=true",
+    "tensorflow.bfc:allow_growth=true,timestamped_allocator=true",
+    "tensorflow.xla:XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "onnxruntime.arena:arena_extend_strategy=kSameAsRequested",
+    "onnxruntime.arena:enable_cross_stream_reusing=true",
+    "onnxruntime.arena:use_stream_aware_arena=false,gpu_mem_limit=64MiB",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).
