@@ -1,0 +1,3 @@
+//! Memory of the host process: CPython's objects.
+
+pub mod pymalloc;
