@@ -8,6 +8,7 @@
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
 //! | [`onnxruntime`] | ONNX Runtime's arena |
+//! | [`host`] | memory of the host process: CPython's objects |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@
 pub mod bound;
 pub mod classic;
 pub mod cuda;
+pub mod host;
 pub mod onnxruntime;
 pub mod options;
 pub mod parts;

@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, onnxruntime, tensorflow, torch};
+use crate::{bound, classic, cuda, host, onnxruntime, tensorflow, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +167,7 @@ pub const STRATEGIES: &[Strategy] = &[
     tensorflow::bfc::STRATEGY,
     tensorflow::xla::STRATEGY,
     onnxruntime::arena::STRATEGY,
+    host::pymalloc::STRATEGY,
 ];
 
 /// The wrappers.

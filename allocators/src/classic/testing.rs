@@ -4,7 +4,7 @@ use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request,
 };
 use vramlab_sim::audit::Audit;
-use vramlab_sim::machine::Machine;
+use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::testing::ScriptedMachine;
 use vramlab_sim::units::StreamId;
 
@@ -24,9 +24,12 @@ impl Probe {
 
     /// On a device of so many bytes.
     pub(crate) fn of_capacity(spec: &str, capacity: u64) -> Self {
-        let strategy = crate::build(&spec.parse().expect(spec)).expect(spec);
+        let parsed: crate::Spec = spec.parse().expect(spec);
+        let memory = crate::find(&parsed.strategy().name).expect(spec).memory;
+        let align = if memory == Memory::Host { 16 } else { 256 };
+        let strategy = crate::build(&parsed).expect(spec);
         Self {
-            strategy: Audit::new(strategy, 256),
+            strategy: Audit::of_memory(memory, strategy, align),
             machine: ScriptedMachine::of_capacity(capacity),
         }
     }

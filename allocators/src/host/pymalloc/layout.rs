@@ -29,7 +29,12 @@ impl Tiles {
     }
 }
 
-fn segment(address: Address, size: u64, pool: &'static str, blocks: Vec<LayoutBlock>) -> LayoutSegment {
+fn segment(
+    address: Address,
+    size: u64,
+    pool: &'static str,
+    blocks: Vec<LayoutBlock>,
+) -> LayoutSegment {
     LayoutSegment { address, size, pool, blocks, ..LayoutSegment::default() }
 }
 

@@ -26,6 +26,8 @@ mod layout;
 mod place;
 mod pools;
 mod raw;
+#[cfg(test)]
+mod tests;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
