@@ -97,7 +97,10 @@ fn trace(seed: u64) -> Trace {
     let max_arenas = (dice.below(4) == 0).then(|| 1 + dice.below(4));
     let few = [0; 3].map(|_| 1 + dice.below(512));
     let sizes = [Sizes::Any, Sizes::Few(few), Sizes::Large, Sizes::Small][dice.below(4) as usize];
-    let (length, most) = (500 + dice.below(7000), 1 << (4 + dice.below(9)));
+    let most = 1 << (4 + dice.below(10));
+    let length = 500 + dice.below(6000) + 2 * most as u64;
+    // how low a decline goes
+    let low = most / [2, 8, 64, usize::MAX][dice.below(4) as usize];
     let (mut ops, mut live, mut id, mut grows) = (Vec::new(), Vec::new(), 0_u64, true);
     let (order, realloc) = (dice.below(4), dice.below(3) * 4);
     while (ops.len() as u64) < length {
@@ -119,7 +122,7 @@ fn trace(seed: u64) -> Trace {
             };
             ops.push(json!(["f", live.remove(at)]));
         }
-        grows |= live.len() < most / 8 && dice.below(20) == 0;
+        grows |= live.len() < low;
     }
     Trace { placement, max_arenas, ops }
 }

@@ -8,7 +8,7 @@
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
 //! | [`onnxruntime`] | ONNX Runtime's arena |
-//! | [`host`] | memory of the host process: CPython's objects |
+//! | [`host`] | the host process: CPython's objects, and its cycle collector in front of a device's allocator |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]

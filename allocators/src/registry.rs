@@ -171,7 +171,7 @@ pub const STRATEGIES: &[Strategy] = &[
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[];
+pub const WRAPPERS: &[Wrapper] = &[host::refcycle::WRAPPER];
 
 /// The strategy of this name.
 ///
