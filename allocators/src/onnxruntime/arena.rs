@@ -9,7 +9,7 @@
 //! | `best_fit` | the smallest free chunk that is large enough; of equal ones the lowest | `FindChunkPtr` |
 //! | `split` | the low end is handed out; the rest is split off if the chunk has twice the request, or the rest `max_dead_bytes_per_chunk` or more | `SplitFreeChunkFromBin` |
 //! | `next_power_of_two` | the region size begins at min(limit, `initial_chunk_size_bytes`), and is doubled until it covers the request; a region is that, or what the limit leaves; the size is doubled afterwards only if it was not for this request, whether the device gives the region or not | `Extend` |
-//! | `extend_max` | that last doubling stops at `max_power_of_two_extend_bytes` | `Extend` in `onnxruntime/test/autoep/library/ep_arena.cc` (newer releases) |
+//! | `extend_max` | that last doubling stops at `max_power_of_two_extend_bytes`, which newer releases have (1 GiB there; none here, as in the release read) | `Extend` in `onnxruntime/test/autoep/library/ep_arena.cc` (newer releases) |
 //! | `same_as_requested` | a region is what the request needs | `Extend` |
 //! | `limit` | a request above what the limit leaves is refused without asking the device; reserved bytes count | `Extend` |
 //! | `backpedal` | where the device refuses, 0.9 of the size in single precision, and so on, while it covers the request and is 8 KiB or more; so `kSameAsRequested` asks once | `Extend` |

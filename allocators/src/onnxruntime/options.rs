@@ -31,7 +31,11 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
     doc(INITIAL, "1048576", "bytes of the first region, with kNextPowerOfTwo"),
     doc(DEAD, "134217728", "a rest of so many bytes is always split off"),
     doc(GROWTH, "2097152", "bytes of the next region after a shrink, with kNextPowerOfTwo"),
-    doc(EXTEND_MAX, "1073741824", "a doubled region size stops here (newer releases); 0: never"),
+    doc(
+        EXTEND_MAX,
+        "0",
+        "a doubled region size stops here (newer releases have it, with 1073741824); 0: never",
+    ),
     doc(
         STREAM_AWARE,
         "true",
@@ -72,7 +76,7 @@ impl Settings {
             }
         };
         let limit = bytes(options, LIMIT, u64::MAX, 0..=u64::MAX)?;
-        let extend_max = bytes(options, EXTEND_MAX, 1 << 30, 0..=REGION_MAX)?;
+        let extend_max = bytes(options, EXTEND_MAX, 0, 0..=REGION_MAX)?;
         Ok(Self {
             limit: if limit == 0 { u64::MAX } else { limit },
             next_power_of_two,

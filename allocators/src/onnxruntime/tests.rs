@@ -103,7 +103,7 @@ fn extend_max_ends_the_doubling_but_not_what_a_request_needs() {
     assert_eq!(next(&mut probe, 2 * MIB), 3 * MIB);
     assert_eq!(next(&mut probe, 5 * MIB), 6 * MIB);
     assert_eq!(next(&mut probe, 6 * MIB), 3 * MIB, "a region of 6 MiB, then");
-    let mut probe = Probe::new("onnxruntime.arena:max_power_of_two_extend_bytes=0");
+    let mut probe = self::probe();
     next(&mut probe, 1025 * MIB);
     assert_eq!(next(&mut probe, 2048 * MIB), 4096 * MIB);
 }

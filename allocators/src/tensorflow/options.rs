@@ -37,8 +37,8 @@ pub(super) const BFC: &[OptionDoc] = &[
     ),
     doc(
         SYSTEM_MEMORY,
-        "225 or 1536",
-        "that reserve in MiB: 225 where less than 2 GiB are free, else 1536",
+        "0",
+        "that reserve in MiB, or auto: TensorFlow's own, 225 where less than 2 GiB are free, else 1536",
     ),
     doc(
         GROWTH,
@@ -152,9 +152,9 @@ fn part(
 
 fn limit(options: &Options) -> Result<Limit, OptionError> {
     let reserve = match options.get(SYSTEM_MEMORY) {
-        None => None,
-        Some(_) => {
-            let mib: u32 = options.parse(SYSTEM_MEMORY, "a number of MiB", 0)?;
+        Some("auto") => None,
+        _ => {
+            let mib: u32 = options.parse(SYSTEM_MEMORY, "auto, or a number of MiB", 0)?;
             Some(Bytes::mib(mib.into()).0)
         }
     };

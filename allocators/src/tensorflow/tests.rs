@@ -16,15 +16,20 @@ fn first_region(spec: &str, capacity: u64) -> u64 {
 
 #[test]
 fn system_memory_is_left_to_the_system() {
+    let own = "tensorflow.bfc:TF_DEVICE_MIN_SYS_MEMORY_IN_MB=auto";
     for (capacity, limit) in [(8192, 8192 - 1536), (2048, 512), (1024, 1024 - 225), (200, 200)] {
-        assert_eq!(
-            first_region("tensorflow.bfc", capacity * MIB),
-            limit * MIB,
-            "of {capacity} MiB"
-        );
+        assert_eq!(first_region(own, capacity * MIB), limit * MIB, "of {capacity} MiB");
     }
     let spec = "tensorflow.bfc:TF_DEVICE_MIN_SYS_MEMORY_IN_MB=100";
     assert_eq!(first_region(spec, 1024 * MIB), 924 * MIB);
+    assert_eq!(first_region("tensorflow.bfc", 1024 * MIB), 1024 * MIB, "none unless it is given");
+}
+
+#[test]
+fn pages_of_2_mib_make_a_limit_that_the_device_can_give() {
+    for spec in ["tensorflow.bfc", "tensorflow.bfc:per_process_gpu_memory_fraction=1"] {
+        assert_eq!(first_region(spec, 100 * MIB + 700_000), 100 * MIB, "{spec}");
+    }
 }
 
 #[test]

@@ -193,6 +193,37 @@ fn collect_frees_in_order_of_death_and_a_dead_block_is_not_live() {
     assert_eq!(probe.calls("cudaFree"), [6 * MIB, 2 * MIB, 4 * MIB]);
 }
 
+/// Under audit, with a walk after every op: what is dead is in use until it is collected, and nothing is lost.
+#[test]
+fn random_cycles_keep_the_promises_of_the_strategy_inside() {
+    for inside in ["classic.best_fit", "torch.caching", "tensorflow.bfc:allow_growth=true"] {
+        let options = "threshold0=12,threshold1=2,threshold2=2,cycles=200KiB";
+        let mut probe = Probe::new(&format!("{inside}+refcycle:{options}"));
+        let (mut live, mut seed) = (Vec::new(), 5_u64);
+        let mut below = |bound: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % bound
+        };
+        for _ in 0..3000 {
+            if live.len() < 60 && below(2) == 0 {
+                let stream = below(3) as u32;
+                live.push(probe.try_alloc(below(MIB), stream).expect("there is room").block);
+            } else if below(20) == 0 && live.len() > 4 {
+                die(&mut probe, live.split_off(live.len() - 3));
+            } else if !live.is_empty() {
+                probe.free(live.swap_remove(below(live.len() as u64) as usize));
+            }
+            probe.tell(Notice::Walk);
+        }
+        probe.free_all(live);
+        assert!(probe.strategy.usage().active > 0, "{inside}: the last ones wait");
+        set(&mut probe, "gc.collect", "2");
+        assert_eq!(probe.strategy.usage().active, 0, "{inside}");
+        let each = [0, 1, 2].map(|g| probe.counter(&format!("gc_collections{g}")));
+        assert!(each.iter().all(|count| *count > 2), "{inside}: {each:?}");
+    }
+}
+
 #[test]
 fn a_driver_error_in_a_collection_passes_through() {
     let mut probe = probe("threshold0=2,cycles=all");
