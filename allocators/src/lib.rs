@@ -7,6 +7,8 @@
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
+//! | [`rmm`] | RAPIDS Memory Manager's memory resources |
+//! | [`cupy`] | CuPy's memory pool |
 //! | [`onnxruntime`] | ONNX Runtime's arena |
 //! | [`host`] | the host process: CPython's objects, and its cycle collector in front of a device's allocator |
 //!
@@ -16,11 +18,13 @@
 pub mod bound;
 pub mod classic;
 pub mod cuda;
+pub mod cupy;
 pub mod host;
 pub mod onnxruntime;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod rmm;
 pub mod tensorflow;
 pub mod torch;
 

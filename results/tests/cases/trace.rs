@@ -177,6 +177,12 @@ fn found(
             json!(r.at_op.get(index).map_or("none", |(_, result)| result))
         }
         "num_alloc_retries" | "gc_released_blocks" => counter(field)?,
+        "pool_size" | "free_bytes" | "total_bytes" => counter(field)?,
+        "used" => counter("used_bytes")?,
+        "upstream_blocks" => {
+            let sizes = ran.layout.segments.iter().map(|segment| segment.size);
+            json!(sizes.collect::<Vec<_>>())
+        }
         "inactive_split_bytes" => counter(field)?,
         "hazards" => json!(ran.report.race_count),
         "same_address" | "different_address" => {
