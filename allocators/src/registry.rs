@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, cupy, rmm, torch};
+use crate::{bound, classic, cuda, cupy, host, onnxruntime, rmm, tensorflow, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,15 +173,19 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    tensorflow::bfc::STRATEGY,
+    tensorflow::xla::STRATEGY,
     rmm::pool::STRATEGY,
     rmm::arena::STRATEGY,
     rmm::binning::STRATEGY,
     rmm::fixed_size::STRATEGY,
     cupy::pool::STRATEGY,
+    onnxruntime::arena::STRATEGY,
+    host::pymalloc::STRATEGY,
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[];
+pub const WRAPPERS: &[Wrapper] = &[host::refcycle::WRAPPER];
 
 /// The strategy of this name.
 ///

@@ -11,8 +11,13 @@ use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises.
-pub(crate) const ALIGN: u64 = 256;
+/// Alignment that `cudaMalloc` promises, and that `malloc` promises.
+const fn align(memory: Memory) -> u64 {
+    match memory {
+        Memory::Device | Memory::Managed => 256,
+        Memory::Host => 16,
+    }
+}
 
 /// A strategy under audit.
 pub(crate) struct Subject {
@@ -36,9 +41,10 @@ impl Subject {
         Self {
             name: spec.to_owned(),
             memory,
-            strategy: Audit::new(inner, ALIGN),
+            strategy: Audit::of_memory(memory, inner, align(memory)),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
+                host_capacity: capacity,
                 pack_small: true,
                 ..DeviceOptions::default()
             }),

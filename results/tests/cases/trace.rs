@@ -196,6 +196,11 @@ fn found(
                 json!(addresses)
             }
         }
+        "region_sizes_mib" => {
+            let mut sizes: Vec<u64> = ran.layout.segments.iter().map(|s| s.size >> 20).collect();
+            sizes.sort_unstable();
+            json!(sizes)
+        }
         "cached_bytes_on_stream_1" => {
             let own =
                 ran.layout.segments.iter().filter(|s| s.stream.0 == 1).flat_map(|s| &s.blocks);
@@ -262,7 +267,8 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
         [&chosen["repeat"], &input["repeat"]].into_iter().filter(|r| r.is_object()).take(1)
     {
         let first = repeat["id"].as_u64().or(repeat["first_id"].as_u64()).unwrap_or(1_000_000);
-        for n in 0..repeat["count"].as_u64().unwrap_or(0) {
+        let count = chosen["count"].as_u64().or(repeat["count"].as_u64()).unwrap_or(0);
+        for n in 0..count {
             lines.push(json!({"op": "alloc", "id": first + n, "size": repeat["size"], "stream": repeat["stream"].as_u64().unwrap_or(0)}).to_string());
         }
     }
