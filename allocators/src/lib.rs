@@ -5,6 +5,7 @@
 //! | [`bound`] | yardsticks that no real system reaches or would want |
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
+//! | [`serving`] | caches of keys and values of language model servers |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
@@ -16,6 +17,7 @@ pub mod cuda;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod serving;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

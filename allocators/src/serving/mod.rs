@@ -1,0 +1,28 @@
+//! Caches of keys and values, as servers of language models have them.
+//!
+//! | cache | where a sequence's tokens are |
+//! |---|---|
+//! | [`paged`] | in blocks of a pool, shared by content (vLLM) |
+//! | [`contiguous`] | in one buffer of the greatest length, or of a power of two |
+//!
+//! A cache stands above a strategy, its `arena`, which gives it memory and serves the workload's other requests.
+
+use vramlab_sim::kv::KvCache;
+
+pub mod contiguous;
+mod index;
+mod layout;
+mod manager;
+mod options;
+pub mod paged;
+mod pool;
+mod queue;
+mod sequences;
+mod tokens;
+
+pub(crate) use options::ARENA;
+
+/// Makes any allocator a cache: sequences are buffers of it that double when they are outgrown.
+pub(crate) fn any_allocator() -> Box<dyn KvCache> {
+    Box::new(contiguous::Contiguous::new(None, options::TokenBytes::usual()))
+}
