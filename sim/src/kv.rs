@@ -173,6 +173,8 @@ pub struct SlotRange {
     pub address: Address,
     /// Tokens in it.
     pub tokens: u64,
+    /// Bytes from one token's to the next one's.
+    pub stride: u64,
 }
 
 /// What a cache stands on.

@@ -182,7 +182,8 @@ impl KvCache for Contiguous {
 
     fn table(&self, sequence: Sequence) -> Result<Vec<SlotRange>, KvError> {
         let Buffer { placement, tokens, .. } = *self.live.get(sequence)?;
-        Ok(vec![SlotRange { address: placement.address, tokens }])
+        let stride = self.bytes.get();
+        Ok(vec![SlotRange { address: placement.address, tokens, stride }])
     }
 
     fn usage(&self) -> KvUsage {

@@ -281,6 +281,7 @@ impl<P: Pool> KvCache for Manager<P> {
             .map(|(index, block)| SlotRange {
                 address: self.pool.address(*block),
                 tokens: self.in_block(table, index),
+                stride: self.bytes.get(),
             })
             .collect())
     }
