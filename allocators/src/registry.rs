@@ -189,6 +189,7 @@ pub const STRATEGIES: &[Strategy] = &[
     serving::paged::STRATEGY,
     serving::contiguous::MAX,
     serving::contiguous::POW2,
+    serving::vattention::STRATEGY,
 ];
 
 /// The wrappers.

@@ -23,6 +23,8 @@ const SPECS: &[&str] = &[
     "serving.paged:block_size=16,num_gpu_blocks_override=12,max_model_len=150",
     "serving.paged:enable_prefix_caching=false,block_size=3,num_gpu_blocks_override=50",
     "serving.paged:arena=classic.tlsf,token_bytes=1048576",
+    "serving.vattention:num_layers=1,token_bytes=524288,max_batch_size=6,max_context_length=120",
+    "serving.vattention:num_layers=2,token_bytes=1048576,max_batch_size=9,max_context_length=40,megacache=true,deferred_reclaim=false",
     "serving.contiguous_max:max_model_len=100,token_bytes=65536",
     "serving.contiguous_pow2:token_bytes=65536",
     "serving.contiguous_pow2:token_bytes=1000,arena=classic.buddy",

@@ -113,6 +113,12 @@ pub enum KvError {
         /// What the cache takes.
         limit: u64,
     },
+    /// Every place for a sequence is taken. Nothing changed.
+    #[error("all {limit} places for sequences are taken")]
+    NoPlace {
+        /// How many there are.
+        limit: u64,
+    },
     /// The token is not live.
     #[error("sequence {} is not live", .0.0)]
     UnknownSequence(Sequence),
@@ -128,6 +134,7 @@ impl KvError {
             self,
             Self::Full(_)
                 | Self::TooLong { .. }
+                | Self::NoPlace { .. }
                 | Self::Below(AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })
         )
     }

@@ -200,3 +200,59 @@ impl KvCache for Contiguous {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serving::testing::Bench;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn max_reserves_the_greatest_length_for_each() {
+        let spec = "serving.contiguous_max:max_model_len=100,token_bytes=1048576";
+        let mut bench = Bench::new(spec, 250 * MIB);
+        let a = bench.begin(1, 7).sequence;
+        assert_eq!((bench.usage().allocated, bench.usage().slots), (100 * MIB, 100));
+        assert_eq!(bench.more(a, 1, 7, 93), Ok(0));
+        assert_eq!(bench.more(a, 1, 100, 1), Err(KvError::TooLong { tokens: 101, limit: 100 }));
+        bench.begin(2, 1);
+        let third = bench.ask(&NewSequence { tokens: 1, ..NewSequence::default() });
+        assert!(third.as_ref().is_err_and(KvError::is_refusal), "{third:?}");
+    }
+
+    #[test]
+    fn pow2_moves_to_twice_the_buffer_when_it_is_outgrown() -> Result<(), KvError> {
+        let mut bench = Bench::new("serving.contiguous_pow2:token_bytes=1048576", 64 * MIB);
+        let a = bench.begin(1, 5).sequence;
+        assert_eq!((bench.usage().slots, bench.more(a, 1, 5, 3)?), (8, 0));
+        let before = bench.table(a);
+        assert_eq!(bench.more(a, 1, 8, 1)?, 1);
+        assert_ne!(bench.table(a)[0].0, before[0].0, "both are there while the tokens are copied");
+        assert_eq!((bench.usage().slots, bench.counter("copied_tokens")), (16, 8));
+        assert_eq!(bench.machine_reserved(), 16 * MIB);
+        Ok(())
+    }
+
+    #[test]
+    fn pow2_reserves_for_the_known_tokens_and_their_headroom() {
+        let mut bench = Bench::new("serving.contiguous_pow2:token_bytes=1", 64 * MIB);
+        let new =
+            NewSequence { tokens: 20, chunk: Some(4), headroom: Some(13), ..Default::default() };
+        assert!(bench.ask(&new).is_ok());
+        assert_eq!((bench.usage().slots, bench.usage().filled), (64, 4));
+        let huge = NewSequence { tokens: u64::MAX, ..NewSequence::default() };
+        let refused = bench.ask(&huge);
+        assert!(refused.as_ref().is_err_and(KvError::is_refusal), "{refused:?}");
+    }
+
+    #[test]
+    fn alone_no_content_is_found_and_a_fork_is_a_copy() {
+        let mut bench = Bench::new("serving.contiguous_pow2:token_bytes=1024", 64 * MIB);
+        let a = bench.begin(1, 8).sequence;
+        assert_eq!(bench.begin(1, 8).hit, 0);
+        let fork = bench.fork(a).expect("there is room");
+        assert_ne!(bench.table(fork.sequence), bench.table(a));
+        assert_eq!((bench.usage().slots, bench.counter("copied_tokens")), (24, 8));
+    }
+}

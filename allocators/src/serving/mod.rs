@@ -3,6 +3,7 @@
 //! | cache | where a sequence's tokens are |
 //! |---|---|
 //! | [`paged`] | in blocks of a pool, shared by content (vLLM) |
+//! | [`vattention`] | at contiguous addresses, with pages mapped behind them on demand (vAttention) |
 //! | [`contiguous`] | in one buffer of the greatest length, or of a power of two |
 //!
 //! A cache stands above a strategy, its `arena`, which gives it memory and serves the workload's other requests.
@@ -18,7 +19,10 @@ pub mod paged;
 mod pool;
 mod queue;
 mod sequences;
+#[cfg(test)]
+mod testing;
 mod tokens;
+pub mod vattention;
 
 pub(crate) use options::ARENA;
 

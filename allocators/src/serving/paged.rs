@@ -264,3 +264,97 @@ impl Pool for BlockPool {
         Ok(Reply::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serving::testing::Bench;
+    use vramlab_sim::kv::{KeyRun, KvFull, NewSequence};
+
+    /// 8 blocks of 4 tokens that can be used.
+    const SMALL: &str = "serving.paged:block_size=4,num_gpu_blocks_override=9";
+
+    #[test]
+    fn copy_on_write_who_writes_to_a_shared_last_block_takes_a_copy() -> Result<(), KvError> {
+        let mut bench = Bench::new(SMALL, 1 << 30);
+        let a = bench.begin(1, 6).sequence;
+        let b = bench.fork(a)?.sequence;
+        assert_eq!((bench.table(a), bench.usage().used), (bench.table(b), 2));
+        assert_eq!(bench.more(b, 2, 0, 1)?, 1, "the copy");
+        let (mine, yours) = (bench.table(a), bench.table(b));
+        assert_eq!((mine[0], mine[1].1, yours[1].1), (yours[0], 2, 3));
+        assert_ne!(mine[1].0, yours[1].0);
+        assert_eq!(bench.more(a, 3, 0, 1)?, 0, "nobody else has that block any more");
+        assert_eq!(bench.counter("copied_tokens"), 2);
+        assert_eq!((bench.usage().filled, bench.usage().tokens), (4 + 3 + 3, 14));
+        Ok(())
+    }
+
+    #[test]
+    fn copy_on_write_does_not_copy_a_block_that_is_full() -> Result<(), KvError> {
+        let mut bench = Bench::new(SMALL, 1 << 30);
+        let a = bench.begin(1, 8).sequence;
+        let b = bench.fork(a)?.sequence;
+        assert_eq!((bench.more(b, 2, 0, 1)?, bench.counter("copied_tokens")), (1, 0));
+        assert_eq!(bench.usage().used, 3);
+        Ok(())
+    }
+
+    #[test]
+    fn pool_size_is_the_share_of_the_device_less_what_is_taken() {
+        let spec = "serving.paged:gpu_memory_utilization=0.5,block_size=16";
+        let mut bench = Bench::new(spec, 1 << 30);
+        bench.begin(1, 1);
+        // 512 MiB in blocks of 2 MiB, one of them the null block
+        assert_eq!((bench.usage().free, bench.usage().arena), (254, 512 << 20));
+        let mut bench = Bench::new(spec, 1 << 30);
+        vramlab_sim::Machine::other_process(&mut bench.machine, 100 << 20);
+        bench.begin(1, 1);
+        assert_eq!(bench.usage().arena, 412 << 20);
+    }
+
+    #[test]
+    fn reset_forgets_only_when_no_block_is_in_use() {
+        let mut bench = Bench::new(SMALL, 1 << 30);
+        let reset = Notice::Set { key: "reset_prefix_cache", value: "true" };
+        let a = bench.begin(1, 9).sequence;
+        bench.notice(reset.clone());
+        let b = bench.begin(1, 9);
+        assert_eq!(b.hit, 8);
+        [a, b.sequence].into_iter().for_each(|sequence| bench.end(sequence));
+        bench.notice(reset);
+        assert_eq!((bench.begin(1, 9).hit, bench.counter("evicted_blocks")), (0, 0));
+    }
+
+    #[test]
+    fn need_counts_the_whole_sequence_where_headroom_is_asked_for() {
+        let mut bench = Bench::new(SMALL, 1 << 30);
+        let keys = [KeyRun { stream: 1, first: 0, count: 30 }];
+        let chunk = NewSequence { tokens: 30, keys: &keys, chunk: Some(4), ..Default::default() };
+        let whole = |more| NewSequence { headroom: Some(more), ..chunk };
+        let full = KvFull { hit: 0, needed: 9, free: 8, watermark: 0 };
+        assert_eq!(bench.ask(&whole(3)), Err(KvError::Full(full)));
+        let first = bench.ask(&whole(2)).expect("8 blocks are free");
+        assert_eq!((first.blocks, bench.usage().used), (1, 1));
+        assert_eq!(bench.ask(&chunk).map(|second| second.hit), Ok(4));
+    }
+
+    #[test]
+    fn a_sequence_longer_than_the_model_takes_is_refused() {
+        let mut bench = Bench::new(&format!("{SMALL},max_model_len=10"), 1 << 30);
+        let a = bench.begin(1, 9).sequence;
+        assert_eq!(bench.more(a, 1, 9, 2), Err(KvError::TooLong { tokens: 11, limit: 10 }));
+        assert_eq!(bench.more(a, 1, 9, 1), Ok(0));
+    }
+
+    #[test]
+    fn a_pool_that_the_arena_refuses_is_tried_again() {
+        let mut bench = Bench::new("serving.paged:num_gpu_blocks_override=1000", 1 << 30);
+        let new = NewSequence { tokens: 1, ..NewSequence::default() };
+        let refused = bench.ask(&new);
+        assert!(refused.as_ref().is_err_and(KvError::is_refusal), "{refused:?}");
+        assert_eq!(bench.usage(), vramlab_sim::kv::KvUsage::default());
+        let small = NewSequence { token_bytes: Some(64), ..new };
+        assert!(bench.ask(&small).is_ok());
+    }
+}

@@ -50,7 +50,7 @@ impl Prefix {
     /// With one token more.
     #[must_use]
     pub(super) const fn with(self, token: u64) -> Self {
-        let state = (self.0.rotate_left(23) ^ token).wrapping_mul(STEP);
+        let state = (self.0.rotate_left(23) ^ token).wrapping_add(FIRST).wrapping_mul(STEP);
         Self(state ^ state >> 32)
     }
 
@@ -67,6 +67,8 @@ impl Prefix {
 }
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Keeps a token that is 0 from leaving no trace.
+const FIRST: u64 = 0x2545_f491_4f6c_dd1d;
 
 /// A number with its bits mixed: MurmurHash3's 64-bit finaliser.
 const fn mixed(value: u64) -> u64 {
