@@ -235,7 +235,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
 fn a_deferred_free_is_waited_for_before_out_of_memory() {
     for_every_strategy(|strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
-        let held = [0; 12].map(|_| subject.place(32 * MIB).block);
+        let held = [0; 7].map(|_| subject.place(32 * MIB).block); // less than half
         for block in held {
             if subject.notice(Notice::FreeDeferred { block }) == Reply::Unsupported {
                 return;

@@ -7,7 +7,7 @@
 //! | `active` | B | allocated, and freed blocks that still wait for a stream |
 //! | `reserved` | B | held from the device, asked of the machine |
 //! | `device_used` | B | reserved with context and granule rounding |
-//! | `live_floor` | B | highest `requested`: no strategy that keeps buffers on one device can reserve less |
+//! | `live_floor` | B | highest sum of live request sizes, refused ones included: no strategy that keeps buffers on one device can serve them all with less |
 //! | `overhead` | ratio | peak reserved / live floor |
 //! | `utilisation`, `fragmentation` | ratio | peak active / peak reserved, and 1 minus that |
 //! | `internal_frag` | ratio | (allocated − requested) / allocated, at peak reserved |
@@ -46,6 +46,8 @@ impl Level {
 pub struct Figures {
     /// Live request sizes.
     pub requested: Level,
+    /// Live request sizes, with those that were refused for want of memory until they would have been freed.
+    pub demand: Level,
     /// Live block sizes.
     pub allocated: Level,
     /// Live and waiting block sizes.
@@ -63,14 +65,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Highest requested bytes: the floor for one device.
+    /// Highest demand: the floor for one device, whatever was refused.
     pub const fn live_floor(&self) -> u64 {
-        self.requested.peak
+        self.demand.peak
     }
 
     /// Peak reserved over the live floor; `None` when nothing was live.
     pub fn overhead(&self) -> Option<f64> {
-        ratio(self.reserved.peak, self.requested.peak)
+        ratio(self.reserved.peak, self.demand.peak)
     }
 
     /// Peak active over peak reserved.

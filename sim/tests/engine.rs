@@ -199,6 +199,9 @@ fn out_of_memory_is_an_answer_and_the_run_goes_on() {
     )
     .expect("runs");
     assert_eq!((report.ooms, report.first_oom_op), (1, Some(1)));
+    assert_eq!(report.total.requested.peak, 4 << 20, "what was served");
+    assert_eq!(report.total.live_floor(), 8 << 20, "what would have had to be served at once");
+    assert_eq!(report.total.demand.current, 4 << 20);
     let said = report.first_oom.expect("its words");
     assert!(said.contains("asked 4 MiB") && said.contains("0 B free"), "{said}");
 }

@@ -36,12 +36,13 @@ impl Buffer {
         Self { block, address, size, requested, device, state: State::Live, history: None }
     }
 
-    pub(super) fn failed(device: DeviceId) -> Self {
+    /// A request for `wanted` bytes that was refused.
+    pub(super) fn failed(device: DeviceId, wanted: u64) -> Self {
         Self {
             block: Block(0),
             address: 0,
             size: 0,
-            requested: 0,
+            requested: wanted,
             device,
             state: State::Failed,
             history: None,

@@ -44,7 +44,9 @@ impl Engine<'_> {
                 return Err(RunError::Driver { op: self.index, what: "alloc", error });
             }
             Err(error @ (AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })) => {
-                self.buffers.put(id, Buffer::failed(device));
+                let wanted = if matches!(error, AllocError::OutOfMemory(_)) { size } else { 0 };
+                self.buffers.put(id, Buffer::failed(device, wanted));
+                self.tally.wanted(device, wanted);
                 self.tally.refused(self.index, &error);
                 Outcome::Refused(error)
             }
@@ -96,7 +98,8 @@ impl Engine<'_> {
         stream: Option<StreamId>,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
-            self.buffers.take(id);
+            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
+            self.tally.given_up(self.device, wanted);
             return Ok(Outcome::Skipped);
         };
         let (block, device) = (buffer.block, buffer.device);
@@ -120,7 +123,12 @@ impl Engine<'_> {
         source: &dyn Source,
         id: BufferId,
     ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let Some(buffer) = self.block(op, source, id)? else {
+            let wanted =
+                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.requested));
+            self.tally.given_up(self.device, wanted);
+            return Ok(Outcome::Skipped);
+        };
         let (block, device, size) = (buffer.block, buffer.device, buffer.requested);
         self.note_freed(source, id);
         let reply =
@@ -147,9 +155,12 @@ impl Engine<'_> {
         if state == State::Live {
             return Err(self.not_live(op, source, id));
         }
-        self.buffers.take(id);
+        let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
         let done = match state {
-            State::Failed | State::Live => return Ok(Outcome::Skipped),
+            State::Failed | State::Live => {
+                self.tally.given_up(self.device, wanted);
+                return Ok(Outcome::Skipped);
+            }
             State::HeldBack => self.on(|strategy, machine| strategy.free(machine, block, None)),
             State::Deferred => self
                 .on(|strategy, machine| strategy.notice(machine, Notice::Completed { block }))

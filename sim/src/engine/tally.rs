@@ -76,20 +76,42 @@ impl Tally {
 
     #[inline]
     pub(super) fn requested(&mut self, device: DeviceId, size: u64) {
-        let level = &mut self.devices[usize::from(device.0)].requested;
-        level.set(level.current.saturating_add(size));
-        if self.devices.len() > 1 {
-            self.total.requested.set(self.total.requested.current.saturating_add(size));
-        }
+        self.wanted(device, size);
+        self.each(device, |figures| {
+            figures.requested.set(figures.requested.current.saturating_add(size));
+        });
     }
 
     #[inline]
     pub(super) fn released(&mut self, device: DeviceId, size: u64) {
-        let level = &mut self.devices[usize::from(device.0)].requested;
-        level.current = level.current.saturating_sub(size);
+        self.given_up(device, size);
+        self.each(device, |figures| {
+            figures.requested.current = figures.requested.current.saturating_sub(size);
+        });
+    }
+
+    /// A request, served or not.
+    #[inline]
+    pub(super) fn wanted(&mut self, device: DeviceId, size: u64) {
+        self.each(device, |figures| {
+            figures.demand.set(figures.demand.current.saturating_add(size));
+        });
+    }
+
+    /// A buffer is freed, or would be if its request had been served.
+    #[inline]
+    pub(super) fn given_up(&mut self, device: DeviceId, size: u64) {
+        self.each(device, |figures| {
+            figures.demand.current = figures.demand.current.saturating_sub(size);
+        });
+    }
+
+    /// The device's figures, and those of all together.
+    #[inline]
+    fn each(&mut self, device: DeviceId, change: impl Fn(&mut Figures)) {
+        change(&mut self.devices[usize::from(device.0)]);
         if self.devices.len() > 1 {
-            let level = &mut self.total.requested;
-            level.current = level.current.saturating_sub(size);
+            change(&mut self.total);
         }
     }
 
