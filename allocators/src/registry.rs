@@ -190,6 +190,7 @@ pub const STRATEGIES: &[Strategy] = &[
     serving::contiguous::MAX,
     serving::contiguous::POW2,
     serving::vattention::STRATEGY,
+    serving::radix::STRATEGY,
 ];
 
 /// The wrappers.

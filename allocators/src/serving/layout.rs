@@ -38,3 +38,30 @@ pub(super) fn of_blocks(pool: &impl Pool, block_bytes: u64, filled: &[u64]) -> L
     };
     Layout { segments: pool.runs().iter().map(segment).collect() }
 }
+
+/// One segment, whose pages are joined where they are alike. `filled` are the bytes of tokens in each page; the first is never free.
+pub(super) fn of_pages(address: u64, size: u64, page_bytes: u64, filled: &[u64]) -> Layout {
+    let mut blocks: Vec<LayoutBlock> = Vec::new();
+    for (n, requested) in filled.iter().enumerate() {
+        let held = *requested > 0 || n == 0;
+        let state = if held { BlockState::Allocated } else { BlockState::Free };
+        match blocks.last_mut().filter(|last| last.state == state) {
+            Some(last) => {
+                (last.size, last.requested) = (last.size + page_bytes, last.requested + requested)
+            }
+            None => {
+                let address = address + n as u64 * page_bytes;
+                blocks.push(LayoutBlock {
+                    address,
+                    size: page_bytes,
+                    requested: *requested,
+                    state,
+                    age: 0,
+                });
+            }
+        }
+    }
+    let segment =
+        LayoutSegment { address, size, pool: "pages", blocks, ..LayoutSegment::default() };
+    Layout { segments: if size > 0 { vec![segment] } else { Vec::new() } }
+}

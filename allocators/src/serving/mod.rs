@@ -3,6 +3,7 @@
 //! | cache | where a sequence's tokens are |
 //! |---|---|
 //! | [`paged`] | in blocks of a pool, shared by content (vLLM) |
+//! | [`radix`] | in pages that a tree of prefixes shares (SGLang) |
 //! | [`vattention`] | at contiguous addresses, with pages mapped behind them on demand (vAttention) |
 //! | [`contiguous`] | in one buffer of the greatest length, or of a power of two |
 //!
@@ -18,6 +19,7 @@ mod options;
 pub mod paged;
 mod pool;
 mod queue;
+pub mod radix;
 mod sequences;
 #[cfg(test)]
 mod testing;

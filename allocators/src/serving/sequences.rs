@@ -59,6 +59,12 @@ impl<T> Sequences<T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
+    /// Tokens of the live ones.
+    pub(super) fn all(&self) -> Vec<Sequence> {
+        let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        live.map(|(at, slot)| Sequence(u64::from(slot.generation) << 32 | at as u64)).collect()
+    }
+
     /// How many are live.
     pub(super) fn len(&self) -> u64 {
         (self.slots.len() - self.vacant.len()) as u64

@@ -43,8 +43,6 @@ pub(crate) struct Subject {
     pub(crate) live: Vec<Live>,
     /// What was written last to each slot, by its address.
     memory: BTreeMap<u64, u64>,
-    /// Where each live sequence's tokens were after the last op.
-    tables: BTreeMap<Sequence, Vec<u64>>,
     /// Free and used blocks together, once there is a pool of them.
     blocks: Option<u64>,
     texts: u64,
@@ -70,7 +68,6 @@ impl Subject {
             ordinal: 0,
             live: Vec::new(),
             memory: BTreeMap::new(),
-            tables: BTreeMap::new(),
             blocks: None,
             texts: 1 << 40,
         }
@@ -102,8 +99,7 @@ impl Subject {
                 let waiting = keys.split_off(hit as usize + count);
                 let prefixes = prefixes(&[], &keys);
                 let live = Live { sequence, prefixes, waiting, own };
-                self.tables.insert(sequence, Vec::new());
-                self.written(&live, hit as usize)?;
+                self.written(&live, hit as usize, true)?;
                 self.live.push(live);
                 if self.shares() {
                     self.blocks.get_or_insert(self.usage().free + self.usage().used);
@@ -125,7 +121,7 @@ impl Subject {
         let mut live = self.live[at].clone();
         live.prefixes = prefixes(&live.prefixes, keys);
         let known = live.prefixes.len() - keys.len();
-        self.written(&live, known)?;
+        self.written(&live, known, false)?;
         self.live[at] = live;
         Ok(true)
     }
@@ -136,8 +132,8 @@ impl Subject {
         match self.call(|cache, below| cache.fork(below, parent.sequence)) {
             Ok(Admitted { sequence, .. }) => {
                 let child = Live { sequence, waiting: Vec::new(), ..parent };
-                self.tables.insert(sequence, Vec::new());
-                self.written(&child, child.prefixes.len())?;
+                let known = child.prefixes.len();
+                self.written(&child, known, !self.has_part(known))?;
                 self.live.push(child);
                 Ok(true)
             }
@@ -147,7 +143,6 @@ impl Subject {
 
     pub(crate) fn end(&mut self, at: usize) -> Result<(), String> {
         let Live { sequence, .. } = self.live.swap_remove(at);
-        self.tables.remove(&sequence);
         self.call(|cache, below| cache.end(below, sequence)).map_err(|e| e.to_string())?;
         let again = self.call(|cache, below| cache.end(below, sequence));
         if again != Err(KvError::UnknownSequence(sequence)) {
@@ -156,34 +151,39 @@ impl Subject {
         Ok(())
     }
 
-    /// The tokens of a sequence from the `known`-th on were computed just now; those before were there, or were copied.
-    fn written(&mut self, live: &Live, known: usize) -> Result<(), String> {
+    /// The tokens of a sequence from the `known`-th on were computed just now. Those before were there; in a sequence that is not `new` some may have
+    /// been copied.
+    fn written(&mut self, live: &Live, known: usize, new: bool) -> Result<(), String> {
         let table = self.slots(live.sequence)?;
         if table.len() != live.prefixes.len() {
             return Err(format!("{} tokens have {} slots", live.prefixes.len(), table.len()));
         }
-        let others = |slot: &u64, tables: &BTreeMap<Sequence, Vec<u64>>| {
-            tables.iter().any(|(s, table)| *s != live.sequence && table.contains(slot))
-        };
+        let mut others = BTreeSet::new();
+        for other in self.live.iter().filter(|other| other.sequence != live.sequence) {
+            others.extend(self.slots(other.sequence)?);
+        }
         for (i, (slot, prefix)) in table.iter().zip(&live.prefixes).enumerate() {
             let holds = self.memory.get(slot) == Some(prefix);
             if i < known && holds {
                 continue;
             }
-            if i < known && self.tables[&live.sequence].is_empty() && self.shares() {
-                return Err(format!(
-                    "token {i} was said to be found in slot {slot:#x}, which holds another"
-                ));
+            if i < known && new && self.shares() {
+                return Err(format!("token {i} was found in slot {slot:#x}, which holds another"));
             }
-            if !holds && others(slot, &self.tables) {
-                return Err(format!(
-                    "token {i} was written to slot {slot:#x}, which another sequence has"
-                ));
+            if !holds && others.contains(slot) {
+                return Err(format!("token {i} was written to slot {slot:#x} of another sequence"));
             }
             self.memory.insert(*slot, *prefix);
         }
-        self.tables.insert(live.sequence, table);
         Ok(())
+    }
+
+    /// Does a fork at so many tokens copy a page that is not full?
+    fn has_part(&self, tokens: usize) -> bool {
+        let page = self.name.split("page_size=").nth(1).and_then(|rest| {
+            rest.split(',').next().and_then(|number| number.parse::<usize>().ok())
+        });
+        page.is_some_and(|page| tokens % page > 0)
     }
 
     /// Does a fork share its slots? Where it does not, its tokens are copied.
