@@ -191,6 +191,7 @@ pub const STRATEGIES: &[Strategy] = &[
     serving::contiguous::POW2,
     serving::vattention::STRATEGY,
     serving::radix::STRATEGY,
+    serving::elastic_pages::STRATEGY,
 ];
 
 /// The wrappers.

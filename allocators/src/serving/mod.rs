@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`paged`] | in blocks of a pool, shared by content (vLLM) |
 //! | [`radix`] | in pages that a tree of prefixes shares (SGLang) |
+//! | [`elastic_pages`] | in blocks on pages that come from the device and go back to it (kvcached) |
 //! | [`vattention`] | at contiguous addresses, with pages mapped behind them on demand (vAttention) |
 //! | [`contiguous`] | in one buffer of the greatest length, or of a power of two |
 //!
@@ -12,6 +13,7 @@
 use vramlab_sim::kv::KvCache;
 
 pub mod contiguous;
+pub mod elastic_pages;
 mod index;
 mod layout;
 mod manager;

@@ -43,7 +43,7 @@ pub(crate) struct Subject {
     pub(crate) live: Vec<Live>,
     /// What was written last to each slot, by its address.
     memory: BTreeMap<u64, u64>,
-    /// Free and used blocks together, once there is a pool of them.
+    /// Free and used blocks together, where there is a fixed pool of them.
     blocks: Option<u64>,
     texts: u64,
 }
@@ -101,7 +101,7 @@ impl Subject {
                 let live = Live { sequence, prefixes, waiting, own };
                 self.written(&live, hit as usize, true)?;
                 self.live.push(live);
-                if self.shares() {
+                if self.has_fixed_pool() {
                     self.blocks.get_or_insert(self.usage().free + self.usage().used);
                 }
                 Ok(true)
@@ -192,6 +192,11 @@ impl Subject {
         !copies.iter().any(|name| self.name.starts_with(name))
     }
 
+    /// Is its memory there from the first sequence on?
+    fn has_fixed_pool(&self) -> bool {
+        ["serving.paged", "serving.radix"].iter().any(|name| self.name.starts_with(name))
+    }
+
     fn slots(&self, sequence: Sequence) -> Result<Vec<u64>, String> {
         let ranges = self.cache.table(sequence).map_err(|e| e.to_string())?;
         let slots =
@@ -204,9 +209,14 @@ impl Subject {
     }
 
     fn snapshot(&mut self) -> (KvUsage, Option<Reply>, Vec<Vec<u64>>) {
-        let layout = self.call(|cache, below| cache.notice(below, Notice::Walk)).ok();
+        let mut layout = self.call(|cache, below| cache.notice(below, Notice::Walk)).ok();
+        let mut usage = self.usage();
+        if self.name.starts_with("serving.elastic_pages") {
+            // when a page could not be had, pages without blocks may have gone back, and retained blocks may have been freed
+            (layout, usage.own, usage.cached) = (None, 0, 0);
+        }
         let tables = self.live.iter().filter_map(|live| self.slots(live.sequence).ok()).collect();
-        (self.usage(), layout, tables)
+        (usage, layout, tables)
     }
 
     /// A refusal is an answer, and changes nothing (but that the first one may set the size of a token).
