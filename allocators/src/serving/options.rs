@@ -12,7 +12,7 @@ pub(crate) const ARENA: OptionDoc = OptionDoc {
 };
 pub(super) const TOKEN: OptionDoc = OptionDoc {
     name: "token_bytes",
-    default: "the workload's, or 131072",
+    default: "as the workload says, or 131072",
     help: "bytes of keys and values of a token in all layers: 2 x layers x KV heads x head size x bytes of a value",
 };
 pub(super) const UTILIZATION: OptionDoc = OptionDoc {

@@ -306,10 +306,11 @@ impl Pool for ElasticPool {
         self.holders = vec![0; blocks as usize];
         self.stamps = vec![0; blocks as usize];
         self.index = Index::new(blocks);
-        let mut null = Vec::new();
-        if self.blocks.take(below.driver, 1, &mut null)? {
-            self.holders[0] = 1;
+        if !self.blocks.take(below.driver, 1, &mut Vec::new())? {
+            self.blocks.pages.stop(below.driver)?;
+            return Err(KvError::Full(KvFull { needed: 1, ..KvFull::default() }));
         }
+        self.holders[0] = 1;
         self.blocks.pages.prealloc(below.driver)
     }
 

@@ -62,8 +62,6 @@ impl Pages {
         size: u64,
     ) -> Result<(), KvError> {
         let limits = self.limits;
-        let of_all = |n: u64| n.min(u64::from(count));
-        let limits = Limits { min: of_all(limits.min), max: of_all(limits.max), ..limits };
         *self = Self { size, ..Self::new(limits) };
         if count > 0 {
             let zeros = driver.create(size).map_err(|e| self.refused(e))?;
@@ -78,11 +76,34 @@ impl Pages {
         }
         self.handles = vec![None; count as usize];
         for page in 0..count {
-            self.map_at(driver, page, self.zeros)?;
-            self.unmapped.push_back(page);
+            if let Err(error) = self.start_page(driver, page) {
+                self.stop(driver)?;
+                return Err(error);
+            }
         }
         self.wanted = limits.prealloc;
         self.look(driver)
+    }
+
+    fn start_page(&mut self, driver: &mut dyn Driver, page: u32) -> Result<(), KvError> {
+        let Some(zeros) = self.zeros else { return Ok(()) };
+        driver.map(self.address(page), zeros)?;
+        self.unmapped.push_back(page);
+        driver.set_access(self.address(page), self.size)?;
+        Ok(())
+    }
+
+    /// Gives everything back; no page may be mapped.
+    pub(super) fn stop(&mut self, driver: &mut dyn Driver) -> Result<(), KvError> {
+        while let Some(page) = self.unmapped.pop_front() {
+            driver.unmap(self.address(page), self.size)?;
+        }
+        if let Some(zeros) = self.zeros.take() {
+            driver.unreserve(self.base)?;
+            driver.release(zeros)?;
+        }
+        *self = Self::new(self.limits);
+        Ok(())
     }
 
     /// Out of memory as an answer, with its numbers.
@@ -134,7 +155,8 @@ impl Pages {
     /// A page for blocks; `None` if there is none.
     pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Result<Option<u32>, KvError> {
         if let Some(page) = self.reserved.pop_front() {
-            self.wanted |= self.limits.prealloc && (self.reserved.len() as u64) < self.limits.min;
+            let least = self.limits.min.min(self.count());
+            self.wanted |= self.limits.prealloc && (self.reserved.len() as u64) < least;
             return Ok(Some(page));
         }
         let Some(page) = self.unmapped.pop_front() else { return Ok(None) };
@@ -148,7 +170,8 @@ impl Pages {
 
     /// Pages without blocks: some are kept, the others go back to the device (rule `kept`).
     pub(super) fn give(&mut self, driver: &mut dyn Driver, pages: &[u32]) -> Result<(), KvError> {
-        let room = self.limits.max.saturating_sub(self.reserved.len() as u64) as usize;
+        let most = self.limits.max.min(self.count());
+        let room = most.saturating_sub(self.reserved.len() as u64) as usize;
         let (keep, back) = pages.split_at(room.min(pages.len()));
         self.reserved.extend(keep);
         back.iter().try_for_each(|page| self.unmap(driver, *page))
@@ -168,7 +191,8 @@ impl Pages {
             return Ok(());
         }
         self.look(driver)?;
-        let missing = self.limits.min.saturating_sub(self.reserved.len() as u64);
+        let least = self.limits.min.min(self.count());
+        let missing = least.saturating_sub(self.reserved.len() as u64);
         for _ in 0..missing.min(self.room) {
             let Some(page) = self.unmapped.pop_front() else { break };
             if !self.map(driver, page)? {
