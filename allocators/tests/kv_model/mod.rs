@@ -183,7 +183,7 @@ impl Subject {
         let page = self.name.split("page_size=").nth(1).and_then(|rest| {
             rest.split(',').next().and_then(|number| number.parse::<usize>().ok())
         });
-        page.is_some_and(|page| tokens % page > 0)
+        page.is_some_and(|page| !tokens.is_multiple_of(page))
     }
 
     /// Does a fork share its slots? Where it does not, its tokens are copied.

@@ -1,12 +1,13 @@
 //! A test for each rule, and two tables of kvcached's own benchmarks.
 
 use vramlab_sim::SimMachine;
-use vramlab_sim::allocator::{Allocator, Notice};
+use vramlab_sim::allocator::{AllocError, Allocator, Notice};
 use vramlab_sim::kv::{Below, KvError, NewSequence};
 
 use super::blocks::Blocks;
 use super::pages::{Limits, Pages};
 use super::*;
+use crate::serving::pool::Pool;
 use crate::serving::testing::Bench;
 
 /// One layer, four blocks of four tokens on each page of 4 MiB (K and V); nothing is mapped ahead or kept.
