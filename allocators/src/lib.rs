@@ -5,6 +5,7 @@
 //! | [`bound`] | yardsticks that no real system reaches or would want |
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
+//! | [`serving`] | caches of keys and values of language model servers |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
 //! | [`rmm`] | RAPIDS Memory Manager's memory resources |
@@ -25,6 +26,7 @@ pub mod options;
 pub mod parts;
 pub mod registry;
 pub mod rmm;
+pub mod serving;
 pub mod tensorflow;
 pub mod torch;
 
