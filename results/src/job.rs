@@ -229,9 +229,8 @@ pub fn run_pair(
         ));
     }
     let mut source = (input.make)()?;
-    let bad = |error| Failure::input(format!("{}: {error}", input.name));
     if strategy.is_cache() {
-        if !has_sequences(&mut *source).map_err(bad)? {
+        if !has_sequences(&mut *source).map_err(Failure::input)? {
             return Ok(row.skipped("the strategy is a cache; this input has no sequences"));
         }
         source = (input.make)()?;
@@ -239,7 +238,7 @@ pub fn run_pair(
     let futures = if !strategy.plans_ahead() {
         vec![Arc::default(); input.devices]
     } else if source.independent() {
-        let futures = Future::read(&mut *source, input.devices).map_err(bad)?;
+        let futures = Future::read(&mut *source, input.devices).map_err(Failure::input)?;
         if futures.iter().any(|future| future.sequences > 0) {
             return Ok(row.skipped(
                 "the strategy plans ahead; what this input's sequences will ask of it is not known",
