@@ -11,8 +11,13 @@ use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises.
-pub(crate) const ALIGN: u64 = 256;
+/// Alignment that `cudaMalloc` promises, and that `malloc` promises.
+const fn align(memory: Memory) -> u64 {
+    match memory {
+        Memory::Device | Memory::Managed => 256,
+        Memory::Host => 16,
+    }
+}
 
 /// A strategy under audit.
 pub(crate) struct Subject {
@@ -36,9 +41,10 @@ impl Subject {
         Self {
             name: spec.to_owned(),
             memory,
-            strategy: Audit::new(inner, ALIGN),
+            strategy: Audit::of_memory(memory, inner, align(memory)),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
+                host_capacity: capacity,
                 pack_small: true,
                 ..DeviceOptions::default()
             }),
@@ -95,8 +101,13 @@ impl Subject {
 
 /// Does `scenario` for every strategy that needs nothing from the workload and serves single requests.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
-    let able = |s: &&Strategy| !s.plans_ahead() && !s.accesses && !s.is_cache();
-    let able: Vec<_> = STRATEGIES.iter().filter(able).collect();
+    for_every_strategy_up_to(0, scenario);
+}
+
+/// The same for those that serve requests of so many bytes.
+pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy)) {
+    let able = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses && !s.is_cache());
+    let able: Vec<_> = able.filter(|s| s.largest.is_none_or(|largest| largest >= bytes)).collect();
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(scenario);
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::io::BufRead;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use super::explain::{explain, not_utf8, refused_unit};
 use super::raw::{DIRECTIONS, OPS, RawOp};
 use super::slots::Slots;
 use crate::kv::{KeyRun, NewSequence};
@@ -14,6 +15,10 @@ use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, SequenceId, Strea
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: u64 = 1 << 24;
+/// Ids of buffers freed last that are remembered, since a `free_completed` may still come for them.
+const FREED_KEPT: usize = 4096;
+/// UTF-8's byte order mark, which some editors put in front.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads JSON Lines from anything buffered.
 pub struct JsonlSource<R> {
@@ -30,13 +35,15 @@ pub struct JsonlSource<R> {
     sequences: Slots,
     /// Ids whose free is deferred: `free_completed` gives the slot back.
     deferred: FxHashSet<u64>,
+    /// Ids of the last frees that were not deferred, newest last.
+    freed: VecDeque<u64>,
     uses: Vec<BufferUse>,
     touch: TouchRange,
+    /// Texts of the op in hand, by [`NameId`]; the first is always empty.
+    texts: [String; 3],
     /// What the last op of a sequence asks for, but for its keys.
     kv: NewSequence<'static>,
     keys: Vec<KeyRun>,
-    texts: Vec<String>,
-    text_ids: FxHashMap<String, NameId>,
     done: bool,
 }
 
@@ -55,12 +62,12 @@ impl<R: BufRead> JsonlSource<R> {
             buffers: Slots::default(),
             sequences: Slots::default(),
             deferred: FxHashSet::default(),
+            freed: VecDeque::new(),
             uses: Vec::new(),
             touch: TouchRange::default(),
+            texts: Default::default(),
             kv: NewSequence::default(),
             keys: Vec::new(),
-            texts: vec![String::new()],
-            text_ids: FxHashMap::default(),
             done: false,
         }
     }
@@ -69,14 +76,23 @@ impl<R: BufRead> JsonlSource<R> {
         SourceError { place: format!("{}: line {}", self.origin, self.line), what: what.into() }
     }
 
-    fn intern(&mut self, text: &str) -> NameId {
-        if let Some(id) = self.text_ids.get(text) {
-            return *id;
-        }
-        let id = NameId(self.texts.len() as u32);
-        self.texts.push(text.to_owned());
-        self.text_ids.insert(text.to_owned(), id);
-        id
+    /// Number of the line that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Bytes that the kept texts take.
+    #[cfg(test)]
+    pub(super) fn kept_text(&self) -> usize {
+        self.texts.iter().map(String::capacity).sum()
+    }
+
+    /// Keeps a text until the next line is read.
+    fn keep(&mut self, place: u32, text: &str) -> NameId {
+        let kept = &mut self.texts[place as usize];
+        kept.clear();
+        kept.push_str(text);
+        NameId(place)
     }
 
     /// A slot for an id that becomes live.
@@ -125,8 +141,33 @@ impl<R: BufRead> JsonlSource<R> {
         }
     }
 
+    /// A buffer is free at once.
+    fn free(&mut self, id: u64, slot: BufferId, stream: Option<StreamId>) -> Op {
+        self.buffers.close(id);
+        Op::Free { id: slot, stream }
+    }
+
+    /// Where a deferred free ends. Without such a free it is the free itself; after one that was not deferred it says nothing new.
+    fn complete(&mut self, name: &str, id: u64) -> Result<Option<Op>, SourceError> {
+        if self.buffers.get(id).is_none()
+            && let Some(at) = self.freed.iter().rposition(|freed| *freed == id)
+        {
+            self.freed.remove(at);
+            return Ok(None);
+        }
+        let Some(slot) = self.live(name, id)? else { return Ok(None) };
+        if !self.deferred.remove(&id) {
+            return Ok(Some(self.free(id, slot, None)));
+        }
+        self.buffers.close(id);
+        Ok(Some(Op::FreeCompleted { id: slot }))
+    }
+
     /// Reads lines until one op (or the end) is queued.
     fn fill(&mut self) -> Result<(), SourceError> {
+        if self.line == 0 {
+            self.check_encoding()?;
+        }
         while self.queued.is_empty() {
             let mut text = std::mem::take(&mut self.text);
             text.clear();
@@ -142,21 +183,41 @@ impl<R: BufRead> JsonlSource<R> {
                     "a line of over {LINE_BYTES_MAX} bytes; expected one op a line"
                 )));
             } else if !text.trim().is_empty() {
+                let line = text.trim_start_matches(BYTE_ORDER_MARK);
                 let raw: RawOp<'_> =
-                    serde_json::from_str(&text).map_err(|e| self.error(explain(&e, &text)))?;
-                self.parse(&raw)?;
+                    serde_json::from_str(line).map_err(|e| self.error(explain(&e, line)))?;
+                self.parse(&raw, line)?;
             }
             self.text = text;
         }
         Ok(())
     }
 
-    fn parse(&mut self, raw: &RawOp<'_>) -> Result<(), SourceError> {
+    /// Text of another encoding is told by its first bytes.
+    fn check_encoding(&mut self) -> Result<(), SourceError> {
+        let start = match self.input.fill_buf() {
+            Ok(start) => not_utf8(start),
+            Err(error) => Some(error.to_string()),
+        };
+        self.line = 1;
+        match start {
+            Some(what) => Err(self.error(what)),
+            None => {
+                self.line = 0;
+                Ok(())
+            }
+        }
+    }
+
+    fn parse(&mut self, raw: &RawOp<'_>, line: &str) -> Result<(), SourceError> {
         if let Some(version) = raw.vramlab_trace {
             if version != 1 {
                 return Err(
                     self.error(format!("vramlab_trace is {version}; this program reads version 1"))
                 );
+            }
+            if let Some(what) = refused_unit(line) {
+                return Err(self.error(what));
             }
             self.truncated = raw.truncated;
             return Ok(());
@@ -191,7 +252,7 @@ impl<R: BufRead> JsonlSource<R> {
         Ok(Some(match name {
             "alloc" => {
                 let (id, size) = (need!(id), need!(size));
-                let site = raw.site.as_deref().map_or(NameId(0), |s| self.intern(s));
+                let site = raw.site.as_deref().map_or(NameId(0), |s| self.keep(1, s));
                 Op::Alloc { id: self.open(id)?, stream, site, size }
             }
             "free" => {
@@ -201,18 +262,13 @@ impl<R: BufRead> JsonlSource<R> {
                     self.deferred.insert(id);
                     return Ok(Some(Op::FreeDeferred { id: slot }));
                 }
-                self.buffers.close(id);
-                Op::Free { id: slot, stream: raw.stream.map(StreamId) }
-            }
-            "free_completed" => {
-                let id = need!(id);
-                if !self.deferred.remove(&id) {
-                    return Ok(None); // of a free that was not deferred: it came back at once
+                if self.freed.len() == FREED_KEPT {
+                    self.freed.pop_front();
                 }
-                let Some(slot) = self.live(name, id)? else { return Ok(None) };
-                self.buffers.close(id);
-                Op::FreeCompleted { id: slot }
+                self.freed.push_back(id);
+                self.free(id, slot, raw.stream.map(StreamId))
             }
+            "free_completed" => return self.complete(name, need!(id)),
             "realloc" | "record_stream" | "touch" => {
                 let id = need!(id);
                 let Some(slot) = self.live(name, id)? else { return Ok(None) };
@@ -279,7 +335,7 @@ impl<R: BufRead> JsonlSource<R> {
                 let (Some(key), Some(value)) = (raw.key.as_deref(), raw.value.as_deref()) else {
                     return Err(missing(self, "key\" or \"value"));
                 };
-                Op::Set { key: self.intern(key), value: self.intern(value) }
+                Op::Set { key: self.keep(1, key), value: self.keep(2, value) }
             }
             "kv_new" | "kv_more" => {
                 let (id, tokens) = (need!(seq), need!(tokens));
@@ -311,19 +367,11 @@ impl<R: BufRead> JsonlSource<R> {
             "response" => Op::Response { req: need!(req) },
             "mark" => {
                 let name = raw.name.as_deref().ok_or_else(|| missing(self, "name"))?;
-                Op::Mark { name: self.intern(name) }
+                Op::Mark { name: self.keep(1, name) }
             }
             other => return Err(self.error(format!("unknown op {other:?}; expected one of {OPS}"))),
         }))
     }
-}
-
-/// serde's message, with what a person can do.
-fn explain(error: &serde_json::Error, text: &str) -> String {
-    let start: String = text.trim().chars().take(60).collect();
-    format!(
-        "not an op: {error}; found {start:?}, expected an object such as {{\"op\":\"alloc\",\"id\":1,\"size\":512}}"
-    )
 }
 
 impl<R: BufRead> Source for JsonlSource<R> {
