@@ -91,7 +91,10 @@ impl Engine<'_> {
         self.vacant(op, source, seq)?;
         let ask = source.kv();
         let answer = self.request(|cache, below| cache.begin(below, &ask));
-        self.admitted(op, seq, answer, ask.tokens)
+        if let Ok(admitted) = &answer {
+            self.tally.kv.admitted(ask.tokens, admitted.hit);
+        }
+        self.admitted(op, seq, answer)
     }
 
     fn kv_fork(
@@ -107,7 +110,7 @@ impl Engine<'_> {
             return Ok(Outcome::Skipped);
         };
         let answer = self.request(|cache, below| cache.fork(below, from));
-        self.admitted(op, seq, answer, 0)
+        self.admitted(op, seq, answer)
     }
 
     fn kv_more(
@@ -181,12 +184,10 @@ impl Engine<'_> {
         op: &Op,
         seq: SequenceId,
         answer: Result<Admitted, KvError>,
-        tokens: u64,
     ) -> Result<Outcome, RunError> {
         match answer {
             Ok(Admitted { sequence, hit, blocks }) => {
                 self.kv.put(seq, Known::Live(self.device, sequence));
-                self.tally.kv.admitted(tokens, hit);
                 Ok(Outcome::Slots { hit, blocks })
             }
             Err(error) => {
