@@ -11,9 +11,6 @@ use vramlab_sim::machine::Machine;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises.
-pub(crate) const ALIGN: u64 = 256;
-
 /// A strategy under audit.
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -30,10 +27,11 @@ impl Subject {
 
     pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
+        let strategy = vramlab_allocators::find(&parsed.strategy().name).expect(spec);
         let inner = vramlab_allocators::build(&parsed).unwrap_or_else(|e| panic!("{spec}: {e}"));
         Self {
             name: spec.to_owned(),
-            strategy: Audit::new(inner, ALIGN),
+            strategy: Audit::new(inner, strategy.alignment),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
                 pack_small: true,
