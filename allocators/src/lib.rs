@@ -5,6 +5,7 @@
 //! | [`bound`] | yardsticks that no real system reaches or would want |
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
+//! | [`paddle`] | PaddlePaddle's GPU allocators and its collector of dead tensors |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
@@ -14,6 +15,7 @@ pub mod bound;
 pub mod classic;
 pub mod cuda;
 pub mod options;
+pub mod paddle;
 pub mod parts;
 pub mod registry;
 pub mod torch;

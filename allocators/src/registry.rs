@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, torch};
+use crate::{bound, classic, cuda, paddle, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Strategy {
     pub memory: Memory,
     /// It needs to know which work uses which buffer.
     pub accesses: bool,
+    /// Addresses that it hands out are multiples of this.
+    pub alignment: u64,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,
     /// Its options, as `list` shows them.
@@ -102,6 +104,7 @@ impl Strategy {
             status,
             memory: Memory::Device,
             accesses: false,
+            alignment: 256,
             inert,
             options,
             summary,
@@ -118,6 +121,12 @@ impl Strategy {
     #[must_use]
     pub const fn memory(self, memory: Memory) -> Self {
         Self { memory, ..self }
+    }
+
+    /// Hands out addresses that are multiples of this, and not of the 256 bytes that `cudaMalloc` promises.
+    #[must_use]
+    pub const fn aligned_to(self, alignment: u64) -> Self {
+        Self { alignment, ..self }
     }
 
     /// Needs uses of buffers by work.
@@ -164,10 +173,13 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    paddle::auto_growth::STRATEGY,
+    paddle::naive_best_fit::STRATEGY,
+    paddle::vmm_auto_growth::STRATEGY,
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[];
+pub const WRAPPERS: &[Wrapper] = &[paddle::stream_safe::WRAPPER, paddle::eager_deletion::WRAPPER];
 
 /// The strategy of this name.
 ///

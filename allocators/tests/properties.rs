@@ -23,6 +23,20 @@ const WITH_OPTIONS: &[&str] = &[
     "classic.slab:slab=8MiB",
     "classic.tlsf:arena=100%",
     "classic.worst_fit:align=2MiB",
+    "paddle.auto_growth:free_idle_chunk=true,chunk_size=4MiB,warm_up=8MiB",
+    "paddle.auto_growth:free_when_no_cache_hit=true,small_pool_size_in_mb=1",
+    "paddle.auto_growth:allow_free_idle_chunk=false,gpu_memory_limit_mb=64",
+    "paddle.naive_best_fit:fraction_of_gpu_memory_to_use=0.3",
+    "paddle.naive_best_fit:initial_gpu_memory_in_mb=8,reallocate_gpu_memory_in_mb=4",
+    "paddle.vmm_auto_growth:alignment_size=64KiB,warm_up=1",
+    "paddle.auto_growth+stream_safe",
+    "paddle.vmm_auto_growth+stream_safe:gpu_allocator_retry_time=0",
+    "paddle.naive_best_fit:initial_gpu_memory_in_mb=8+stream_safe:gpu_memory_limit_mb=100",
+    "classic.best_fit+stream_safe+eager_deletion",
+    "torch.caching+stream_safe",
+    "torch.caching+eager_deletion:queue_bytes=10MiB",
+    "cuda.malloc+eager_deletion:queue_bytes=1,fast_eager_deletion_mode=false",
+    "paddle.auto_growth+eager_deletion:queue_bytes=2MiB,executor=new+stream_safe",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).
