@@ -16,10 +16,16 @@ pub mod auto_growth;
 mod body;
 mod chunks;
 pub mod eager_deletion;
+#[cfg(test)]
+mod failures;
 mod flags;
 mod idle;
 mod limit;
 pub mod naive_best_fit;
 mod settings;
 pub mod stream_safe;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 pub mod vmm_auto_growth;

@@ -148,13 +148,12 @@ impl Buddy {
     }
 
     fn malloc(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Option<u64>, DriverError> {
-        match driver.malloc(size) {
-            Err(DriverError::OutOfMemory { .. }) => Ok(None),
-            address => {
-                self.reserved += size;
-                address.map(Some)
-            }
-        }
+        let address = match driver.malloc(size) {
+            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
+            address => address?,
+        };
+        self.reserved += size;
+        Ok(Some(address))
     }
 
     #[cold]

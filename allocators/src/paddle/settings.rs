@@ -192,9 +192,9 @@ pub(super) fn auto_growth_inert(given: &Options) -> Vec<String> {
 pub(super) fn alignment(options: &Options) -> Result<u64, OptionError> {
     let text = options.get(ALIGNMENT.name).unwrap_or(ALIGNMENT.default);
     let bytes = text.parse::<Bytes>().ok().map(|bytes| bytes.0);
-    bytes.filter(|bytes| bytes.is_power_of_two() && (256..=2 << 20).contains(bytes)).ok_or_else(
-        || bad(ALIGNMENT.name, text, "a power of two from 256 to 2097152, the same in KiB or MiB"),
-    )
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (256..=2 << 20).contains(bytes))
+        .ok_or_else(|| bad(ALIGNMENT.name, text, "a power of two from 256 B to 2 MiB"))
 }
 
 fn bad(name: &str, value: &str, expected: impl Display) -> OptionError {

@@ -22,6 +22,8 @@ mod collector;
 mod forward;
 mod largest;
 mod options;
+#[cfg(test)]
+mod tests;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,

@@ -23,6 +23,8 @@
 mod forward;
 mod instances;
 mod recorded;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
