@@ -54,10 +54,10 @@ pub(super) trait Heap: Send {
     ) -> Result<(), DriverError>;
 
     /// Its pieces.
-    fn chunks(&mut self) -> &mut Chunks;
+    fn chunks(&self) -> &Chunks;
 
     /// Its pieces.
-    fn pieces(&self) -> &Chunks;
+    fn chunks_mut(&mut self) -> &mut Chunks;
 
     /// Bytes held from the driver.
     fn reserved(&self) -> u64;
@@ -105,7 +105,7 @@ impl<H: Heap> Body<H> {
             device_free: driver.mem_info()?.0,
             reserved: self.heap.reserved(),
             active: self.active,
-            largest_free: self.heap.chunks().largest(),
+            largest_free: self.heap.chunks_mut().largest(),
             limit: None,
         }))
     }
@@ -127,10 +127,10 @@ impl<H: Heap> Body<H> {
     /// Takes a block back that is not counted as allocated any more.
     #[inline]
     fn give(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<(), DriverError> {
-        let (token, size) = (self.heap.pieces().token(slot), self.heap.pieces().get(slot).size);
+        let (token, size) = (self.heap.chunks().token(slot), self.heap.chunks().get(slot).size);
         let answer = self.heap.give(driver, slot, &mut self.uses);
         // a driver that fails may have kept the block, or what was released after it
-        if answer.is_ok() || self.heap.pieces().live(token).is_none() {
+        if answer.is_ok() || self.heap.chunks().live(token).is_none() {
             self.active -= size;
         }
         answer
@@ -138,7 +138,7 @@ impl<H: Heap> Body<H> {
 
     #[inline]
     fn live(&self, block: Block) -> Result<u32, AllocError> {
-        let found = self.heap.pieces().live(block);
+        let found = self.heap.chunks().live(block);
         found
             .filter(|_| self.deferred.is_empty() || !self.deferred.contains_key(&block))
             .ok_or(AllocError::UnknownBlock(block))
@@ -150,7 +150,7 @@ impl<H: Heap> Body<H> {
         }
         let slot = self.live(block)?;
         self.uses.freed(slot, None);
-        self.allocated -= self.heap.pieces().get(slot).size;
+        self.allocated -= self.heap.chunks().get(slot).size;
         self.deferred.insert(block, slot);
         Ok(())
     }
@@ -169,8 +169,8 @@ impl<H: Heap> Body<H> {
     }
 
     fn layout(&self) -> Layout {
-        let mut segments = self.heap.pieces().walk(H::POOLS, H::VIRTUAL);
-        let address = |slot: &u32| self.heap.pieces().get(*slot).address;
+        let mut segments = self.heap.chunks().walk(H::POOLS, H::VIRTUAL);
+        let address = |slot: &u32| self.heap.chunks().get(*slot).address;
         let mut waiting: Vec<u64> = self.deferred.values().map(address).collect();
         waiting.sort_unstable();
         for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
@@ -182,7 +182,7 @@ impl<H: Heap> Body<H> {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let chunks = self.heap.pieces();
+        let chunks = self.heap.chunks();
         let mut list = vec![
             ("curr_chunks_num", chunks.chunks()),
             ("free_blocks_num", chunks.free_pieces()),
@@ -208,7 +208,7 @@ impl<H: Heap> Allocator for Body<H> {
             None => self.miss(driver, request.size)?,
         };
         let (address, size) =
-            (self.heap.pieces().get(slot).address, self.heap.pieces().get(slot).size);
+            (self.heap.chunks().get(slot).address, self.heap.chunks().get(slot).size);
         self.active += size;
         if let Err(error) = self.uses.hand_out(driver, slot, request.stream) {
             self.give(driver, slot)?;
@@ -216,7 +216,7 @@ impl<H: Heap> Allocator for Body<H> {
         }
         self.allocated += size;
         Ok(Placement {
-            block: self.heap.pieces().token(slot),
+            block: self.heap.chunks().token(slot),
             address: address + H::HEADER,
             size: size - H::HEADER,
         })
@@ -232,7 +232,7 @@ impl<H: Heap> Allocator for Body<H> {
             return self.free_null(block);
         }
         let slot = self.live(block)?;
-        let size = self.heap.pieces().get(slot).size;
+        let size = self.heap.chunks().get(slot).size;
         self.uses.freed(slot, stream);
         let before = self.active;
         let answer = self.give(driver, slot);

@@ -190,7 +190,7 @@ impl Chunks {
         let slot = self.slot(new);
         self.get_mut(tail).next = slot;
         uses.fresh(slot);
-        self.settle(slot, uses)
+        self.give(slot, uses)
     }
 
     /// A new chunk that is one block, and is in no free set before and after.
@@ -289,12 +289,6 @@ impl Chunks {
     /// Takes a block back; gives the free piece that it became part of.
     #[inline]
     pub(super) fn give(&mut self, slot: u32, uses: &mut LastUses) -> u32 {
-        self.settle(slot, uses)
-    }
-
-    /// A piece that is in no set joins its free neighbours, and is filed.
-    #[inline]
-    fn settle(&mut self, slot: u32, uses: &mut LastUses) -> u32 {
         let prev = self.get(slot).prev;
         let mut low = slot;
         if self.get(prev).state == State::Free {

@@ -9,7 +9,7 @@
 //! | `inert` | any other flag of Paddle's is accepted and reported to be without effect, with the reason |
 //!
 //! Names: all exported flags of PaddlePaddle 15888d1 (`paddle/common/flags.cc` and the files that define their own), and those of the
-//! development branch of 2025 that concern its allocators.
+//! development branch of 2025 that concern its allocators. Those without a row in a table here stand in `flags.txt`.
 
 use crate::options::{OptionDoc, OptionError, Options, nearest};
 

@@ -200,12 +200,12 @@ impl Heap for Vmm {
         Ok(())
     }
 
-    fn chunks(&mut self) -> &mut Chunks {
-        &mut self.chunks
+    fn chunks(&self) -> &Chunks {
+        &self.chunks
     }
 
-    fn pieces(&self) -> &Chunks {
-        &self.chunks
+    fn chunks_mut(&mut self) -> &mut Chunks {
+        &mut self.chunks
     }
 
     fn reserved(&self) -> u64 {
