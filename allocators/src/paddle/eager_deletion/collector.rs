@@ -58,7 +58,7 @@ impl EagerDeletion {
         let queue = if collected { &mut self.queue } else { &mut self.kept };
         queue.list.push_back(block);
         queue.bytes += tensor.size;
-        self.open = collected;
+        self.open |= collected;
         if self.policy.by_tensor { self.between_operators(driver) } else { Ok(()) }
     }
 

@@ -82,15 +82,19 @@ fn slow_collection_is_waited_for_before_a_request_fails_and_at_the_end_of_a_run(
 
 #[test]
 fn largest_share_is_collected_early_from_the_second_run_on() {
-    let mut probe =
-        Probe::new("paddle.auto_growth+eager_deletion:memory_fraction_of_eager_deletion=0.5", 100);
-    for kept in [0, 4] {
-        let blocks = [8, 1, 1, 2].map(|mib| probe.place(mib * MIB).block);
-        blocks.into_iter().for_each(|block| probe.free(block));
-        probe.work(0);
-        assert_eq!(active(&probe), kept, "8 of 12 MiB are the half");
-        probe.mark();
-        assert_eq!(active(&probe), 0);
+    // at once, or as an operator's hand-over that reaches its threshold
+    for gb in ["0", "0.001"] {
+        let share = "memory_fraction_of_eager_deletion=0.5";
+        let spec = format!("paddle.auto_growth+eager_deletion:{share},eager_delete_tensor_gb={gb}");
+        let mut probe = Probe::new(&spec, 100);
+        for kept in [0, 4] {
+            let blocks = [8, 1, 1, 2].map(|mib| probe.place(mib * MIB).block);
+            blocks.into_iter().for_each(|block| probe.free(block));
+            probe.work(0);
+            assert_eq!(active(&probe), kept, "8 of 12 MiB are the half");
+            probe.mark();
+            assert_eq!(active(&probe), 0);
+        }
     }
     let mut probe =
         Probe::new("paddle.auto_growth+eager_deletion:memory_fraction_of_eager_deletion=0", 100);
