@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, paddle, torch};
+use crate::{bound, classic, cuda, cupy, host, onnxruntime, paddle, rmm, tensorflow, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Strategy {
     pub accesses: bool,
     /// Addresses that it hands out are multiples of this.
     pub alignment: u64,
+    /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
+    pub largest: Option<u64>,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,
     /// Its options, as `list` shows them.
@@ -105,6 +107,7 @@ impl Strategy {
             memory: Memory::Device,
             accesses: false,
             alignment: 256,
+            largest: None,
             inert,
             options,
             summary,
@@ -117,10 +120,11 @@ impl Strategy {
         Self { inert, ..self }
     }
 
-    /// Of another memory than the device's.
+    /// Of another memory than the device's; `malloc` promises multiples of 16 bytes.
     #[must_use]
     pub const fn memory(self, memory: Memory) -> Self {
-        Self { memory, ..self }
+        let alignment = if matches!(memory, Memory::Host) { 16 } else { self.alignment };
+        Self { memory, alignment, ..self }
     }
 
     /// Hands out addresses that are multiples of this, and not of the 256 bytes that `cudaMalloc` promises.
@@ -133,6 +137,12 @@ impl Strategy {
     #[must_use]
     pub const fn needs_accesses(self) -> Self {
         Self { accesses: true, ..self }
+    }
+
+    /// Serves requests up to `bytes` only.
+    #[must_use]
+    pub const fn up_to(self, bytes: u64) -> Self {
+        Self { largest: Some(bytes), ..self }
     }
 
     /// Needs all ops before the run?
@@ -176,10 +186,20 @@ pub const STRATEGIES: &[Strategy] = &[
     paddle::auto_growth::STRATEGY,
     paddle::naive_best_fit::STRATEGY,
     paddle::vmm_auto_growth::STRATEGY,
+    tensorflow::bfc::STRATEGY,
+    tensorflow::xla::STRATEGY,
+    rmm::pool::STRATEGY,
+    rmm::arena::STRATEGY,
+    rmm::binning::STRATEGY,
+    rmm::fixed_size::STRATEGY,
+    cupy::pool::STRATEGY,
+    onnxruntime::arena::STRATEGY,
+    host::pymalloc::STRATEGY,
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[paddle::stream_safe::WRAPPER, paddle::eager_deletion::WRAPPER];
+pub const WRAPPERS: &[Wrapper] =
+    &[host::refcycle::WRAPPER, paddle::stream_safe::WRAPPER, paddle::eager_deletion::WRAPPER];
 
 /// The strategy of this name.
 ///

@@ -33,9 +33,10 @@ impl Subject {
         Self {
             name: spec.to_owned(),
             memory: strategy.memory,
-            strategy: Audit::new(inner, strategy.alignment),
+            strategy: Audit::of_memory(strategy.memory, inner, strategy.alignment),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
+                host_capacity: capacity,
                 pack_small: true,
                 ..DeviceOptions::default()
             }),
@@ -92,7 +93,13 @@ impl Subject {
 
 /// Does `scenario` for every strategy that needs nothing from the workload.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
-    let able: Vec<_> = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses).collect();
+    for_every_strategy_up_to(0, scenario);
+}
+
+/// The same for those that serve requests of so many bytes.
+pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy)) {
+    let able = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses);
+    let able: Vec<_> = able.filter(|s| s.largest.is_none_or(|largest| largest >= bytes)).collect();
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(scenario);
 }
