@@ -6,6 +6,7 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`serving`] | caches of keys and values of language model servers |
+//! | [`paddle`] | PaddlePaddle's GPU allocators and its collector of dead tensors |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
 //! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
 //! | [`rmm`] | RAPIDS Memory Manager's memory resources |
@@ -23,6 +24,7 @@ pub mod cupy;
 pub mod host;
 pub mod onnxruntime;
 pub mod options;
+pub mod paddle;
 pub mod parts;
 pub mod registry;
 pub mod rmm;

@@ -10,7 +10,9 @@ use vramlab_sim::kv::KvCache;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, cupy, host, onnxruntime, rmm, serving, tensorflow, torch};
+use crate::{
+    bound, classic, cuda, cupy, host, onnxruntime, paddle, rmm, serving, tensorflow, torch,
+};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Strategy {
     pub memory: Memory,
     /// It needs to know which work uses which buffer.
     pub accesses: bool,
+    /// Addresses that it hands out are multiples of this.
+    pub alignment: u64,
     /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
     pub largest: Option<u64>,
     /// Says which of the options can have no effect as given, and why; one sentence each.
@@ -121,6 +125,7 @@ impl Strategy {
             status,
             memory: Memory::Device,
             accesses: false,
+            alignment: 256,
             largest: None,
             inert,
             options,
@@ -134,10 +139,17 @@ impl Strategy {
         Self { inert, ..self }
     }
 
-    /// Of another memory than the device's.
+    /// Of another memory than the device's; `malloc` promises multiples of 16 bytes.
     #[must_use]
     pub const fn memory(self, memory: Memory) -> Self {
-        Self { memory, ..self }
+        let alignment = if matches!(memory, Memory::Host) { 16 } else { self.alignment };
+        Self { memory, alignment, ..self }
+    }
+
+    /// Hands out addresses that are multiples of this, and not of the 256 bytes that `cudaMalloc` promises.
+    #[must_use]
+    pub const fn aligned_to(self, alignment: u64) -> Self {
+        Self { alignment, ..self }
     }
 
     /// Needs uses of buffers by work.
@@ -195,6 +207,9 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    paddle::auto_growth::STRATEGY,
+    paddle::naive_best_fit::STRATEGY,
+    paddle::vmm_auto_growth::STRATEGY,
     tensorflow::bfc::STRATEGY,
     tensorflow::xla::STRATEGY,
     rmm::pool::STRATEGY,
@@ -213,7 +228,8 @@ pub const STRATEGIES: &[Strategy] = &[
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[host::refcycle::WRAPPER];
+pub const WRAPPERS: &[Wrapper] =
+    &[host::refcycle::WRAPPER, paddle::stream_safe::WRAPPER, paddle::eager_deletion::WRAPPER];
 
 /// The strategy of this name.
 ///

@@ -209,12 +209,14 @@ fn trim_keeps_what_it_was_told_to_keep() {
 fn a_deferred_free_holds_its_block_until_it_is_completed() {
     for_every_strategy_up_to(5 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
-        let [a, b] = [5 * MIB, 5 * MIB].map(|size| subject.place(size));
+        let b = subject.place(5 * MIB);
+        let alone = subject.usage().allocated; // a placement may have less than what is set aside for it
+        let a = subject.place(5 * MIB);
         if subject.notice(Notice::FreeDeferred { block: a.block }) == Reply::Unsupported {
             return;
         }
         let usage = subject.usage();
-        assert_eq!(usage.allocated, b.size, "{}", strategy.name);
+        assert_eq!(usage.allocated, alone, "{}", strategy.name);
         subject.check();
         assert!(subject.try_free(a.block).is_err(), "{}: freed twice", strategy.name);
         if usage.active > usage.allocated {
@@ -224,7 +226,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
         }
         for _ in 0..2 {
             subject.notice(Notice::Completed { block: a.block });
-            assert_eq!(subject.usage().active, b.size, "{}", strategy.name);
+            assert_eq!(subject.usage().active, alone, "{}", strategy.name);
             subject.check();
         }
         subject.free(b.block);

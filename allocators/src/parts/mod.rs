@@ -15,4 +15,5 @@ pub(crate) mod owned_pieces;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;
+pub(crate) mod tokens;
 pub(crate) mod two_level;

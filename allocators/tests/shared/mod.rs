@@ -11,14 +11,6 @@ use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises, and that `malloc` promises.
-const fn align(memory: Memory) -> u64 {
-    match memory {
-        Memory::Device | Memory::Managed => 256,
-        Memory::Host => 16,
-    }
-}
-
 /// A strategy under audit.
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -36,12 +28,12 @@ impl Subject {
 
     pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
+        let strategy = find(&parsed.strategy().name).expect(spec);
         let inner = vramlab_allocators::build(&parsed).unwrap_or_else(|e| panic!("{spec}: {e}"));
-        let memory = find(&parsed.strategy().name).expect("it was built").memory;
         Self {
             name: spec.to_owned(),
-            memory,
-            strategy: Audit::of_memory(memory, inner, align(memory)),
+            memory: strategy.memory,
+            strategy: Audit::of_memory(strategy.memory, inner, strategy.alignment),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
                 host_capacity: capacity,

@@ -235,6 +235,15 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
             match key.as_str() {
                 "private_pool" => private_pool = value == true,
                 "rounding" => drop(options.insert("version".to_owned(), "legacy".to_owned())),
+                "release_idle_before_device_alloc" => {
+                    // what is meant by not releasing is the first version, which never did
+                    let option = if value == true {
+                        "free_when_no_cache_hit"
+                    } else {
+                        "allow_free_idle_chunk"
+                    };
+                    options.insert(option.to_owned(), text(value));
+                }
                 _ => drop(options.insert(key.clone(), text(value))),
             }
         }
