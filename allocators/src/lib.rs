@@ -6,6 +6,7 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
+//! | [`stitch`] | memory put together from pieces, and memory planned from one iteration for the next |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod cuda;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod stitch;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, torch};
+use crate::{bound, classic, cuda, stitch, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,7 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    stitch::gmlake::STRATEGY,
 ];
 
 /// The wrappers.

@@ -23,6 +23,11 @@ const WITH_OPTIONS: &[&str] = &[
     "classic.slab:slab=8MiB",
     "classic.tlsf:arena=100%",
     "classic.worst_fit:align=2MiB",
+    "stitch.gmlake:fragLimit=2097152",
+    "stitch.gmlake:fragLimit=2097152,autoGC=0,reuseLimit=100",
+    "stitch.gmlake:fragLimit=4194304,defragLevel=1",
+    "stitch.gmlake:fragLimit=4194304,reAlloc=1",
+    "stitch.gmlake:vmmDefragment=0,conf='max_split_size_mb:24,roundup_power2_divisions:8'",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).

@@ -169,11 +169,16 @@ impl SizeOrder {
     /// The largest piece, lowest address first.
     pub(crate) fn largest(&self, pieces: &Pieces) -> Option<u32> {
         let root = self.roots[self.levels.last()?];
-        let mut at = root;
+        Self::first_in(pieces, root, pieces.get(self.last(pieces)?).units)
+    }
+
+    /// The last piece of the order: the largest, highest address first.
+    pub(crate) fn last(&self, pieces: &Pieces) -> Option<u32> {
+        let mut at = self.roots[self.levels.last()?];
         while pieces.get(at).b != NIL {
             at = pieces.get(at).b;
         }
-        Self::first_in(pieces, root, pieces.get(at).units)
+        Some(at)
     }
 }
 
@@ -211,6 +216,7 @@ mod tests {
             let most = model.last().map(|(units, _, _)| *units);
             let want = most.and_then(|most| model.range((most, 0, 0)..).next()).map(|(_, _, s)| *s);
             assert_eq!(order.largest(&pieces), want);
+            assert_eq!(order.last(&pieces), model.last().map(|(_, _, slot)| *slot));
         }
     }
 }

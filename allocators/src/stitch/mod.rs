@@ -1,0 +1,3 @@
+//! Memory put together from pieces, and memory planned from one iteration for the next.
+
+pub mod gmlake;
