@@ -6,6 +6,7 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
+//! | [`planned`] | plans made ahead: an offset for each buffer before the first request |
 //! | [`stitch`] | memory put together from pieces, and memory planned from one iteration for the next |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
@@ -16,6 +17,7 @@ pub mod classic;
 pub mod cuda;
 pub mod options;
 pub mod parts;
+pub mod planned;
 pub mod registry;
 pub mod stitch;
 pub mod torch;

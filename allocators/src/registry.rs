@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, stitch, torch};
+use crate::{bound, classic, cuda, planned, stitch, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,7 @@ pub struct Wrapper {
 pub const STRATEGIES: &[Strategy] = &[
     bound::live_floor::STRATEGY,
     bound::never_reuse::STRATEGY,
+    bound::best_static::STRATEGY,
     cuda::malloc::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
@@ -165,6 +166,10 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::slab::STRATEGY,
     torch::STRATEGY,
     stitch::gmlake::STRATEGY,
+    planned::greedy_by_size::STRATEGY,
+    planned::greedy_by_conflicts::STRATEGY,
+    planned::best_gap::STRATEGY,
+    planned::reuse::STRATEGY,
 ];
 
 /// The wrappers.

@@ -1,5 +1,6 @@
 //! What two strategies or more share.
 
+pub(crate) mod area;
 pub(crate) mod direct;
 pub mod free_set;
 pub(crate) mod last_uses;
