@@ -4,8 +4,12 @@
 
 mod shared;
 
-use shared::{Dice, Subject, for_every_strategy};
-use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Usage};
+use std::cell::Cell;
+
+use shared::{Dice, Subject, build, for_every_strategy};
+use vramlab_allocators::{Strategy, registry};
+use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
+use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{Allocator, DeviceOptions, Setup, SimMachine};
@@ -231,7 +235,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
 fn a_deferred_free_is_waited_for_before_out_of_memory() {
     for_every_strategy(|strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
-        let held = [0; 12].map(|_| subject.place(32 * MIB).block);
+        let held = [0; 7].map(|_| subject.place(32 * MIB).block); // less than half
         for block in held {
             if subject.notice(Notice::FreeDeferred { block }) == Reply::Unsupported {
                 return;
@@ -284,8 +288,7 @@ fn reuse_across_streams_is_ordered() {
         let mut machine =
             SimMachine::new(DeviceOptions { capacity: CAPACITY, ..Default::default() });
         let spec = strategy.name.parse().expect("a name is a spec");
-        let mut strategies: Vec<Box<dyn Allocator>> =
-            vec![vramlab_allocators::build(&spec).expect("builds")];
+        let mut strategies: Vec<Box<dyn Allocator>> = vec![build(&spec)];
         let mut source = JsonlSource::new(text.as_bytes(), "streams");
         let setup = Setup::new(&mut machine, &mut strategies);
         let report = vramlab_sim::run(&mut source, setup)
@@ -340,18 +343,100 @@ fn registry_lines_are_complete_and_unknown_options_are_refused() {
         assert_eq!(vramlab_allocators::find(name).map(|s| s.name), Ok(name));
         assert!(name.split_once('.').is_some(), "{name}: expected family.name");
         assert!(!strategy.summary.is_empty() && !strategy.summary.ends_with('.'), "{name}");
-        let refused =
-            vramlab_allocators::build(&format!("{name}:no_such=1").parse().expect("a spec"));
-        let error = refused.err().expect("an unknown option").to_string();
+        let refused = registry::check(&format!("{name}:no_such=1").parse().expect("a spec"));
+        let error = refused.expect_err("an unknown option").to_string();
         assert!(error.contains("no_such"), "{name}: {error}");
         assert!((strategy.inert)(&Default::default()).is_empty(), "{name}: inert without options");
         for option in strategy.options {
             // the default may be a word that is no value, but the name must be known
             let spec = format!("{name}:{}='{}'", option.name, option.default);
-            let built = vramlab_allocators::build(&spec.parse().expect(&spec));
+            let built = registry::check(&spec.parse().expect(&spec));
             let unknown = built.err().filter(|error| error.to_string().contains("has no option"));
             assert_eq!(unknown, None, "{spec}");
             assert!(!option.help.is_empty(), "{spec}");
+        }
+    });
+}
+
+/// A driver that refuses one call.
+struct Refusing<'a> {
+    machine: &'a mut SimMachine,
+    /// Calls until the refusal.
+    left: &'a mut u64,
+    room: bool,
+}
+
+impl Driver for Refusing<'_> {
+    fn call(&mut self, call: Call) -> Result<Answer, DriverError> {
+        let gives_memory = matches!(
+            call,
+            Call::Malloc { .. }
+                | Call::Create { .. }
+                | Call::MallocAsync { .. }
+                | Call::MallocManaged { .. }
+                | Call::MallocHost { .. }
+        );
+        if self.room && !gives_memory {
+            return self.machine.call(call);
+        }
+        *self.left = self.left.wrapping_sub(1);
+        if *self.left != u64::MAX {
+            return self.machine.call(call);
+        }
+        Err(if self.room {
+            DriverError::OutOfMemory { asked: 0, free: 0 }
+        } else {
+            DriverError::Failed { call: call.name(), what: "on cue".into() }
+        })
+    }
+
+    fn families(&self) -> Families {
+        self.machine.families()
+    }
+}
+
+/// A short program over small, middle and large blocks on two streams, whose `at`-th driver call is refused; was there one?
+fn refused(strategy: &Strategy, at: u64, room: bool) -> bool {
+    let mut subject = Subject::new(strategy, CAPACITY);
+    let (mut left, mut live, failed) = (at, Vec::new(), Cell::new(false));
+    let note = |name: &str, error: AllocError| match error {
+        AllocError::OutOfMemory(_) => {}
+        AllocError::Driver(DriverError::Failed { .. }) if !room => failed.set(true),
+        other => panic!("{name}: call {at} refused (room {room}): {other}"),
+    };
+    for step in 0..40_u64 {
+        let Subject { strategy: it, machine, .. } = &mut subject;
+        let mut driver = Refusing { machine, left: &mut left, room };
+        let stream = StreamId((step % 5 == 0).into());
+        let size = [700, 3 * MIB, 60 * MIB][(step % 3) as usize] + step * 512;
+        match it.alloc(&mut driver, &Request { size, stream, ordinal: step }) {
+            Ok(placement) => live.push(placement.block),
+            Err(error) => note(strategy.name, error),
+        }
+        if step % 2 == 1 && !live.is_empty() {
+            let block = live.remove((step as usize * 7) % live.len());
+            let recorded = Notice::RecordStream { block, stream: StreamId(2) };
+            it.notice(&mut driver, recorded).map(drop).unwrap_or_else(|e| note(strategy.name, e));
+            it.free(&mut driver, block, None).unwrap_or_else(|e| note(strategy.name, e));
+        }
+        if step == 30 {
+            let emptied = it.notice(&mut driver, Notice::EmptyCache);
+            emptied.map(drop).unwrap_or_else(|e| note(strategy.name, e));
+        }
+        if failed.get() {
+            break; // any error but out of memory ends a run
+        }
+        subject.check();
+    }
+    left > at
+}
+
+#[test]
+fn every_driver_call_may_be_refused() {
+    for_every_strategy(|strategy| {
+        for room in [true, false] {
+            let calls = (0..).take_while(|at| refused(strategy, *at, room)).count();
+            println!("{}: {calls} calls refused in turn (room {room})", strategy.name);
         }
     });
 }

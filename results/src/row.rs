@@ -103,7 +103,7 @@ impl Row {
 
     /// Fills in what the run gave.
     pub fn fill(mut self, report: &Report) -> Self {
-        let f = report.figures();
+        let f = report.total;
         self.ops = report.ops;
         self.allocs = report.allocs;
         self.outcome = if report.ooms + report.invalid_sizes > 0 { "oom" } else { "ok" };

@@ -7,13 +7,15 @@
 //! | no two resident buffers share physical bytes | (physical handle, offset) of mapped pages and mallocs |
 //! | every placement lies in memory that the driver gave | the ranges it was seen to give |
 //! | alignment holds | addresses, against [`Audit::new`]'s alignment |
-//! | active + free = reserved | the strategy's usage against the driver calls |
+//! | reserved is what the driver gave | the strategy's usage against the driver calls |
+//! | active + free = reserved | the pieces of each walk against the usage; between walks, active ≤ reserved |
 //! | live request sizes ≤ allocated | the requests against the usage |
 //! | a free consumes its token | the tokens handed out |
 //!
 //! A broken promise ends the run as a driver error that names the buffer and the numbers. For tests: it costs a tree walk per op.
 
 mod book;
+mod layout;
 
 use std::collections::BTreeMap;
 
@@ -229,6 +231,9 @@ impl<A: Allocator> Allocator for Audit<A> {
                 );
             }
             (Notice::Adopt(layout), Reply::Adopted(tokens)) => self.adopted(layout, tokens)?,
+            (_, Reply::Layout(layout)) => {
+                layout::check(layout, self.inner.usage()).map_err(broken)?;
+            }
             _ => {}
         }
         self.check_totals()?;

@@ -26,6 +26,7 @@ pub(crate) struct Span {
     pub(crate) units: u32,
 }
 
+#[cfg(test)]
 impl Span {
     /// Do they share a moment?
     pub(crate) fn meets(&self, other: &Self) -> bool {
@@ -231,7 +232,8 @@ pub(super) mod tests {
                 let begin = random(moments);
                 let most = if random(4) == 0 { moments } else { 8 };
                 let end = (begin + 1 + random(most)).min(moments);
-                Span { begin, end, units: 1 + random(1 << random(10)) }
+                let most = 1 << random(10);
+                Span { begin, end, units: 1 + random(most) }
             })
             .collect();
         spans.sort_by_key(|span| span.begin);

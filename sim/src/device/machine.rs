@@ -27,7 +27,7 @@ impl Machine for SimMachine {
     }
 
     fn spend(&mut self, ns: u64) {
-        self.time.now += ns;
+        self.time.spend(ns);
     }
 
     fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {

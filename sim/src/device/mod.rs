@@ -153,7 +153,7 @@ impl SimMachine {
     fn pay(&mut self, kind: usize, bytes: u64) {
         let options = &self.devices[self.current].options;
         if !options.costs.is_free_of_charge() {
-            self.time.now += options.costs.call(kind).of(bytes, options.granule);
+            self.time.spend(options.costs.call(kind).of(bytes, options.granule));
         }
     }
 
@@ -162,13 +162,13 @@ impl SimMachine {
         let options = &self.devices[self.current].options;
         let price = options.costs.call(kind);
         let price = Price { base_ns: price.base_ns * handles as f64, ..*price };
-        self.time.now += price.of(bytes, options.granule);
+        self.time.spend(price.of(bytes, options.granule));
     }
 
     fn pay_price(&mut self, price: impl Fn(&CostTable) -> &Price, bytes: u64) {
         let options = &self.devices[self.current].options;
         if !options.costs.is_free_of_charge() {
-            self.time.now += price(&options.costs).of(bytes, options.granule);
+            self.time.spend(price(&options.costs).of(bytes, options.granule));
         }
     }
 

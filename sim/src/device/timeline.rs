@@ -145,6 +145,11 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
+    /// The host is busy for `ns`; the clock stops at its end.
+    pub(super) fn spend(&mut self, ns: u64) {
+        self.now = self.now.saturating_add(ns);
+    }
+
     /// The slot of a stream, made at first use.
     pub(super) fn slot(&mut self, names: &mut StreamNames, stream: StreamId) -> Slot {
         if let Some(slot) = names.get(stream) {
