@@ -2,15 +2,16 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `all` | every planner of the family `planned`, with each of its systems, makes a plan; stream by stream the smallest is served |
+//! | `all` | every planner of the family `planned`, with each of its systems, makes a plan, and so do two more orders with the smallest hole: by size times life (`by_area`), by life (`by_length`); stream by stream the smallest is served |
 //! | `bound` | the counter `lower_bound` is the most that is alive of what is planned: no plan can be smaller. A counter for each planner has the bytes of its plan |
 //! | the rest | as in the family `planned`: units, what is planned, and what the rest goes to |
 //!
 //! An upper bound of the best static plan there is, not the best itself: to find that is NP-hard (M. Garey, D. Johnson, 1979, problem SR2).
 
 use crate::options::OptionDoc;
+use crate::planned::gaps::in_smallest_gap;
 use crate::planned::options::{ALIGNMENT, Common};
-use crate::planned::plan::Planner;
+use crate::planned::plan::{Offsets, Planner, Span, Spans};
 use crate::planned::serve::{Planned, Planning};
 use crate::planned::{best_gap, greedy_by_conflicts, greedy_by_size, reuse};
 use crate::registry::{Status, Strategy};
@@ -25,7 +26,16 @@ const PLANNERS: &[(&str, Planner)] = &[
     ("greedy_by_conflicts", greedy_by_conflicts::plan),
     ("best_gap", best_gap::plan),
     ("reuse", reuse::plan),
+    ("by_area", |spans| by(spans, |span| u64::from(span.end - span.begin) * u64::from(span.units))),
+    ("by_length", |spans| by(spans, |span| (span.end - span.begin, span.units))),
 ];
+
+/// In falling order of `key`.
+fn by<K: Ord>(spans: Spans<'_>, key: impl Fn(&Span) -> K) -> Offsets {
+    let mut order: Vec<u32> = (0..spans.list.len() as u32).collect();
+    order.sort_by_cached_key(|at| std::cmp::Reverse(key(&spans.list[*at as usize])));
+    in_smallest_gap(spans, &order)
+}
 
 /// The registry's line.
 pub const STRATEGY: Strategy = Strategy::ahead(

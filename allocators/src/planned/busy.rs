@@ -54,7 +54,7 @@ impl Busy {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         self.collect(1, (0, self.moments), (begin, end), &mut found);
-        found.sort_unstable();
+        found.sort(); // it makes use of the runs in order that it is given
         let mut last = 0;
         for at in 1..found.len() {
             let range = found[at];
@@ -82,6 +82,25 @@ impl Busy {
         let middle = from + (to - from) / 2;
         self.collect(2 * node, (from, middle), span, found);
         self.collect(2 * node + 1, (middle, to), span, found);
+    }
+
+    /// The end of what is taken at some moment from `begin` to before `end`.
+    pub(crate) fn top(&self, begin: u32, end: u32) -> u32 {
+        self.highest(1, (0, self.moments), (begin, end))
+    }
+
+    fn highest(&self, node: usize, (from, to): Range, span: Range) -> u32 {
+        let last = |list: &[Range]| list.last().map_or(0, |(_, end)| *end);
+        if span.1 <= from || to <= span.0 {
+            return 0;
+        }
+        if span.0 <= from && to <= span.1 {
+            return last(&self.nodes[node].some);
+        }
+        let middle = from + (to - from) / 2;
+        let below = self.highest(2 * node, (from, middle), span);
+        let above = self.highest(2 * node + 1, (middle, to), span);
+        last(&self.nodes[node].whole).max(below).max(above)
     }
 
     /// A range is taken at every moment from `begin` to before `end`.
@@ -138,6 +157,7 @@ mod tests {
                 assert_eq!(found, want(offset), "offset {offset} in {begin}..{end}");
             }
             assert!(taken.windows(2).all(|two| two[0].1 < two[1].0), "{taken:?}");
+            assert_eq!(busy.top(begin, end), taken.last().map_or(0, |(_, end)| *end));
             let (from, length) = (random(60), 1 + random(4));
             busy.take(begin, end, (from, from + length));
             for moment in begin..end {

@@ -28,23 +28,18 @@ fn first_gap(taken: &[(u32, u32)], units: u32) -> u32 {
     at
 }
 
-/// The end of what is taken.
-fn top(taken: &[(u32, u32)], _units: u32) -> u32 {
-    taken.last().map_or(0, |(_, end)| *end)
-}
-
-/// Places the spans in an order; `place` is told what those placed before take while one is alive, and its units.
+/// Places the spans in an order; `place` can ask what those before it take.
 fn in_order(
     spans: Spans<'_>,
     order: &[u32],
-    mut place: impl FnMut(&[(u32, u32)], u32) -> u32,
+    mut place: impl FnMut(&mut Busy, Span) -> u32,
 ) -> Offsets {
     let (mut busy, mut offsets) = (Busy::new(spans.moments), vec![NOWHERE; spans.list.len()]);
     for &at in order {
-        let Span { begin, end, units } = spans.list[at as usize];
-        let offset = place(busy.taken(begin, end), units);
-        if let Some(top) = end_of(offset, units) {
-            busy.take(begin, end, (offset, top));
+        let span = spans.list[at as usize];
+        let offset = place(&mut busy, span);
+        if let Some(top) = end_of(offset, span.units) {
+            busy.take(span.begin, span.end, (offset, top));
             offsets[at as usize] = offset;
         }
     }
@@ -52,20 +47,22 @@ fn in_order(
 }
 
 /// Each in the smallest hole.
-pub(super) fn in_smallest_gap(spans: Spans<'_>, order: &[u32]) -> Offsets {
-    in_order(spans, order, smallest_gap)
+pub(crate) fn in_smallest_gap(spans: Spans<'_>, order: &[u32]) -> Offsets {
+    in_order(spans, order, |busy, span| smallest_gap(busy.taken(span.begin, span.end), span.units))
 }
 
 /// Each on top of all that it meets.
 pub(super) fn on_top(spans: Spans<'_>, order: &[u32]) -> Offsets {
-    in_order(spans, order, top)
+    in_order(spans, order, |busy, span| busy.top(span.begin, span.end))
 }
 
 /// Each in a slot that serves one at a time: the first made that is free while it is alive, or a new one. A slot has the size of its first.
 /// Gives the offsets, slots laid side by side as they were made.
 pub(super) fn in_slots(spans: Spans<'_>, order: &[u32]) -> Offsets {
     let alone: Vec<Span> = spans.list.iter().map(|span| Span { units: 1, ..*span }).collect();
-    let slots = in_order(Spans { list: &alone, ..spans }, order, first_gap);
+    let slots = in_order(Spans { list: &alone, ..spans }, order, |busy, span| {
+        first_gap(busy.taken(span.begin, span.end), 1)
+    });
     let (mut begins, mut top) = (Vec::new(), 0);
     for &at in order {
         let slot = slots[at as usize] as usize;
@@ -82,9 +79,9 @@ pub(super) fn in_slots(spans: Spans<'_>, order: &[u32]) -> Offsets {
 /// takes it at its beginning; else the first with room above what is alive in it; else a new object.
 pub(super) fn in_shared_objects(spans: Spans<'_>, order: &[u32]) -> Offsets {
     let mut objects: Vec<(u32, u32)> = Vec::new();
-    in_order(spans, order, |taken, units| {
+    in_order(spans, order, |busy, Span { begin, end, units }| {
         let mut room = None;
-        let mut taken = taken.iter().peekable();
+        let mut taken = busy.taken(begin, end).iter().peekable();
         for &(begin, end) in &objects {
             let mut above = begin;
             // a range may reach over several objects
@@ -122,9 +119,8 @@ mod tests {
         {
             assert_eq!(smallest_gap(&taken, units), smallest, "{units} units");
             assert_eq!(first_gap(&taken, units), first, "{units} units");
-            assert_eq!(top(&taken, units), 30);
         }
-        assert_eq!((smallest_gap(&[], 5), first_gap(&[], 5), top(&[], 5)), (0, 0, 0));
+        assert_eq!((smallest_gap(&[], 5), first_gap(&[], 5)), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! a slot of its own kind. What they share, with its rules, stands in `plan` and `serve`.
 
 mod busy;
-mod gaps;
+pub(crate) mod gaps;
 pub(crate) mod options;
 pub(crate) mod plan;
 pub(crate) mod serve;
@@ -18,3 +18,6 @@ pub mod best_gap;
 pub mod greedy_by_conflicts;
 pub mod greedy_by_size;
 pub mod reuse;
+
+#[cfg(test)]
+mod tests;
