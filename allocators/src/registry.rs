@@ -166,6 +166,7 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::slab::STRATEGY,
     torch::STRATEGY,
     stitch::gmlake::STRATEGY,
+    stitch::stalloc::STRATEGY,
     planned::greedy_by_size::STRATEGY,
     planned::greedy_by_conflicts::STRATEGY,
     planned::best_gap::STRATEGY,

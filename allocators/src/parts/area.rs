@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment, Placement, Usage};
+use vramlab_sim::allocator::{
+    Block, BlockState, LayoutBlock, LayoutSegment, Notice, Placement, Usage,
+};
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 
 use super::nulls::NULL_SLOT;
@@ -264,6 +266,17 @@ impl Area {
         gap(&mut blocks, at, self.bytes);
         let (size, pool) = (self.bytes, self.pool);
         Some(LayoutSegment { address: base, size, pool, blocks, ..LayoutSegment::default() })
+    }
+}
+
+/// The block that a notice is about.
+pub(crate) fn subject(notice: &Notice<'_>) -> Option<Block> {
+    match *notice {
+        Notice::RecordStream { block, .. }
+        | Notice::FreeDeferred { block }
+        | Notice::Completed { block }
+        | Notice::Resize { block, .. } => Some(block),
+        _ => None,
     }
 }
 

@@ -75,32 +75,46 @@ pub(super) fn in_slots(spans: Spans<'_>, order: &[u32]) -> Offsets {
     slots.iter().map(|slot| begins[*slot as usize]).collect()
 }
 
+/// Of objects that lie side by side: beginning, end, and where nothing lies above in it.
+fn tops<'a>(
+    taken: &'a [(u32, u32)],
+    objects: &'a [(u32, u32)],
+) -> impl Iterator<Item = (u32, u32, u32)> + 'a {
+    let mut taken = taken.iter().peekable();
+    objects.iter().map(move |&(begin, end)| {
+        let mut above = begin;
+        // a range may reach over several objects
+        while let Some((_, to)) = taken.peek().filter(|(from, _)| *from < end) {
+            above = above.max((*to).min(end));
+            if *to > end {
+                break;
+            }
+            taken.next();
+        }
+        (begin, end, above)
+    })
+}
+
+/// The top of what is taken in the first object that has room for `units` above it.
+pub(crate) fn first_room_above(
+    taken: &[(u32, u32)],
+    objects: &[(u32, u32)],
+    units: u32,
+) -> Option<u32> {
+    let found = tops(taken, objects).find(|(_, end, above)| end - above >= units);
+    found.map(|(_, _, above)| above)
+}
+
 /// Objects as ExecuTorch shares them: an object has the size of its first buffer; the first object that is free while a buffer is alive
 /// takes it at its beginning; else the first with room above what is alive in it; else a new object.
 pub(super) fn in_shared_objects(spans: Spans<'_>, order: &[u32]) -> Offsets {
     let mut objects: Vec<(u32, u32)> = Vec::new();
     in_order(spans, order, |busy, Span { begin, end, units }| {
-        let mut room = None;
-        let mut taken = busy.taken(begin, end).iter().peekable();
-        for &(begin, end) in &objects {
-            let mut above = begin;
-            // a range may reach over several objects
-            while let Some((_, to)) = taken.peek().filter(|(from, _)| *from < end) {
-                above = above.max((*to).min(end));
-                if *to > end {
-                    break;
-                }
-                taken.next();
-            }
-            if above == begin {
-                return begin;
-            }
-            if room.is_none() && end - above >= units {
-                room = Some(above);
-            }
-        }
-        let top = objects.last().map_or(0, |(_, end)| *end);
-        room.unwrap_or_else(|| {
+        let taken = busy.taken(begin, end);
+        let free = tops(taken, &objects).find(|(begin, _, above)| begin == above);
+        let place = free.map(|(begin, _, _)| begin);
+        place.or_else(|| first_room_above(taken, &objects, units)).unwrap_or_else(|| {
+            let top = objects.last().map_or(0, |(_, end)| *end);
             objects.extend(end_of(top, units).map(|end| (top, end)));
             top
         })
@@ -121,6 +135,17 @@ mod tests {
             assert_eq!(first_gap(&taken, units), first, "{units} units");
         }
         assert_eq!((smallest_gap(&[], 5), first_gap(&[], 5)), (0, 0));
+    }
+
+    #[test]
+    fn room_is_above_what_lies_in_an_object() {
+        let objects = [(0, 10), (10, 14), (14, 20)];
+        let taken = [(2, 7), (9, 12), (15, 16)];
+        let found = tops(&taken, &objects).map(|(_, _, above)| above);
+        assert_eq!(found.collect::<Vec<_>>(), [10, 12, 16]);
+        for (units, want) in [(1, Some(12)), (2, Some(12)), (3, Some(16)), (5, None)] {
+            assert_eq!(first_room_above(&taken, &objects, units), want);
+        }
     }
 
     #[test]

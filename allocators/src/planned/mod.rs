@@ -8,7 +8,7 @@
 //! The planners differ in the order of buffers and in where one goes: in the smallest hole (`busy` finds holes), on top of what it meets, or in
 //! a slot of its own kind. What they share, with its rules, stands in `plan` and `serve`.
 
-mod busy;
+pub(crate) mod busy;
 pub(crate) mod gaps;
 pub(crate) mod options;
 pub(crate) mod plan;

@@ -19,7 +19,7 @@ use vramlab_sim::units::StreamId;
 use super::options::Common;
 use super::plan::{Asked, Offsets, Plan, Planner, Spans, asked, units_of};
 use crate::options::{Options, Spec};
-use crate::parts::area::Area;
+use crate::parts::area::{Area, subject};
 use crate::parts::nulls::Nulls;
 use crate::registry::Made;
 
@@ -233,17 +233,6 @@ impl Planned {
             _ => return Ok(Reply::Unsupported),
         }
         Ok(Reply::Done)
-    }
-}
-
-/// The block that a notice is about.
-fn subject(notice: &Notice<'_>) -> Option<Block> {
-    match *notice {
-        Notice::RecordStream { block, .. }
-        | Notice::FreeDeferred { block }
-        | Notice::Completed { block }
-        | Notice::Resize { block, .. } => Some(block),
-        _ => None,
     }
 }
 
