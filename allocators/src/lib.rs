@@ -13,6 +13,8 @@
 //! | [`cupy`] | CuPy's memory pool |
 //! | [`onnxruntime`] | ONNX Runtime's arena |
 //! | [`host`] | the host process: CPython's objects, and its cycle collector in front of a device's allocator |
+//! | [`planned`] | plans made ahead: an offset for each buffer before the first request |
+//! | [`stitch`] | memory put together from pieces, and memory planned from one iteration for the next |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -26,9 +28,11 @@ pub mod onnxruntime;
 pub mod options;
 pub mod paddle;
 pub mod parts;
+pub mod planned;
 pub mod registry;
 pub mod rmm;
 pub mod serving;
+pub mod stitch;
 pub mod tensorflow;
 pub mod torch;
 

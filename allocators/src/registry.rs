@@ -11,7 +11,8 @@ use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
 use crate::{
-    bound, classic, cuda, cupy, host, onnxruntime, paddle, rmm, serving, tensorflow, torch,
+    bound, classic, cuda, cupy, host, onnxruntime, paddle, planned, rmm, serving, stitch,
+    tensorflow, torch,
 };
 
 /// How far a strategy was held against the system that it models.
@@ -197,6 +198,7 @@ pub struct Wrapper {
 pub const STRATEGIES: &[Strategy] = &[
     bound::live_floor::STRATEGY,
     bound::never_reuse::STRATEGY,
+    bound::best_static::STRATEGY,
     cuda::malloc::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
@@ -225,6 +227,12 @@ pub const STRATEGIES: &[Strategy] = &[
     serving::vattention::STRATEGY,
     serving::radix::STRATEGY,
     serving::elastic_pages::STRATEGY,
+    stitch::gmlake::STRATEGY,
+    stitch::stalloc::STRATEGY,
+    planned::greedy_by_size::STRATEGY,
+    planned::greedy_by_conflicts::STRATEGY,
+    planned::best_gap::STRATEGY,
+    planned::reuse::STRATEGY,
 ];
 
 /// The wrappers.
