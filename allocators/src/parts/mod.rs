@@ -1,5 +1,7 @@
 //! What two strategies or more share.
 
+pub(crate) mod area;
+pub(crate) mod bfc;
 pub(crate) mod direct;
 pub(crate) mod free_lists;
 pub mod free_set;
@@ -14,4 +16,5 @@ pub(crate) mod owned_pieces;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;
+pub(crate) mod tokens;
 pub(crate) mod two_level;
