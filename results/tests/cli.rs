@@ -127,7 +127,9 @@ fn sizes_at_the_edge_are_answers_not_crashes() {
             continue;
         }
         let failed = row["ooms"].as_u64().unwrap_or(0) + row["invalid_sizes"].as_u64().unwrap_or(0);
-        assert_eq!((failed, row["peak_allocated"].as_u64()), (3, Some(0)), "{line}");
+        // CPython asks for 1 byte where 0 are wanted
+        let least = u64::from(row["strategy"] == "host.pymalloc");
+        assert_eq!((failed, row["peak_allocated"].as_u64()), (3, Some(least)), "{line}");
     }
 }
 
