@@ -64,13 +64,13 @@ fn everything_freed_leaves_nothing_in_use_and_an_empty_cache_leaves_nothing_held
 }
 
 #[test]
-fn same_ops_same_placements_and_one_stream_makes_no_event() {
+fn same_ops_same_placements_and_one_stream_waits_for_nothing() {
     for_every_pair(|spec| {
         let [a, b] = [1, 1].map(|streams| {
             let mut subject = Subject::of_spec(spec, CAPACITY);
             let placed = churn(&mut subject, streams);
             let calls = vramlab_sim::Machine::calls(&subject.machine);
-            assert_eq!(calls.get("cudaEventCreate"), 0, "{spec}");
+            assert_eq!(calls.get("cudaStreamWaitEvent"), 0, "{spec}");
             placed
         });
         assert_eq!(a, b, "{spec}");
@@ -81,7 +81,7 @@ fn same_ops_same_placements_and_one_stream_makes_no_event() {
 fn huge_sizes_are_refused_and_a_second_free_too() {
     for_every_pair(|spec| {
         let mut subject = Subject::of_spec(spec, CAPACITY);
-        let block = subject.place(3 * MIB).block;
+        let block = subject.place(700).block;
         let usage = subject.usage();
         for size in [CAPACITY + 1, 1 << 41, (1 << 63) - 1, 1 << 63, u64::MAX - 255, u64::MAX] {
             let answer = subject.alloc(size);
@@ -91,11 +91,10 @@ fn huge_sizes_are_refused_and_a_second_free_too() {
             assert_eq!(subject.usage(), usage, "{spec}");
         }
         let null = subject.place(0).block;
-        for block in [block, null] {
-            subject.free(block);
-            let again = subject.try_free(block);
-            assert!(matches!(again, Err(AllocError::UnknownBlock(b)) if b == block), "{spec}");
-        }
+        subject.free(null);
+        subject.free(block);
+        let again = subject.try_free(block);
+        assert!(matches!(again, Err(AllocError::UnknownBlock(b)) if b == block), "{spec}");
         assert_eq!(subject.usage().active, 0, "{spec}");
         subject.check();
     });
