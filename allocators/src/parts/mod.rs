@@ -1,5 +1,6 @@
 //! What two strategies or more share.
 
+pub(crate) mod area;
 pub(crate) mod bfc;
 pub(crate) mod direct;
 pub(crate) mod free_lists;
