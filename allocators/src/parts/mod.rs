@@ -7,6 +7,7 @@ pub(crate) mod last_uses;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;
+pub(crate) mod past;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
 pub(crate) mod two_level;
