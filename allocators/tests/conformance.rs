@@ -6,7 +6,8 @@ mod shared;
 
 use std::cell::Cell;
 
-use shared::{Dice, Subject, build, for_every_strategy};
+use shared::{Dice, Subject, build, for_every_strategy, for_every_strategy_up_to};
+use vramlab_allocators::registry::Status;
 use vramlab_allocators::{Strategy, registry};
 use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
@@ -85,7 +86,7 @@ fn a_request_for_0_bytes_succeeds_and_so_does_its_free() {
 /// Beyond the device, at 2^63, and where rounding would pass 2^64: an answer, and the strategy goes on as if nothing had been.
 #[test]
 fn huge_sizes_are_refused_and_never_wrap() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(3 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let before = subject.place(3 * MIB);
         let usage = subject.usage();
@@ -107,7 +108,7 @@ fn huge_sizes_are_refused_and_never_wrap() {
 
 #[test]
 fn a_second_free_is_refused_also_when_the_memory_serves_another_block() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(3 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         for size in [700, 3 * MIB] {
             let first = subject.place(size).block;
@@ -126,7 +127,7 @@ fn a_second_free_is_refused_also_when_the_memory_serves_another_block() {
 
 #[test]
 fn out_of_memory_has_its_numbers_and_leaves_the_strategy_usable() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(10 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let mut live = Vec::new();
         let refusal = loop {
@@ -168,7 +169,7 @@ fn out_of_memory_has_its_numbers_and_leaves_the_strategy_usable() {
 /// Wholly free memory of one size must not stand in the way of a request of another.
 #[test]
 fn free_memory_goes_back_before_out_of_memory() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(300 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let blocks = [0; 7].map(|_| subject.place(33 * MIB).block);
         blocks.into_iter().for_each(|block| subject.free(block));
@@ -189,7 +190,7 @@ fn free_memory_goes_back_before_out_of_memory() {
 
 #[test]
 fn trim_keeps_what_it_was_told_to_keep() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(40 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let blocks = [0; 5].map(|_| subject.place(40 * MIB).block);
         blocks.into_iter().for_each(|block| subject.free(block));
@@ -206,14 +207,16 @@ fn trim_keeps_what_it_was_told_to_keep() {
 /// A block whose free is deferred is nobody's until it is completed; completing it twice, or late, does nothing.
 #[test]
 fn a_deferred_free_holds_its_block_until_it_is_completed() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(5 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
-        let [a, b] = [5 * MIB, 5 * MIB].map(|size| subject.place(size));
+        let b = subject.place(5 * MIB);
+        let alone = subject.usage().allocated; // a placement may have less than what is set aside for it
+        let a = subject.place(5 * MIB);
         if subject.notice(Notice::FreeDeferred { block: a.block }) == Reply::Unsupported {
             return;
         }
         let usage = subject.usage();
-        assert_eq!(usage.allocated, b.size, "{}", strategy.name);
+        assert_eq!(usage.allocated, alone, "{}", strategy.name);
         subject.check();
         assert!(subject.try_free(a.block).is_err(), "{}: freed twice", strategy.name);
         if usage.active > usage.allocated {
@@ -223,7 +226,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
         }
         for _ in 0..2 {
             subject.notice(Notice::Completed { block: a.block });
-            assert_eq!(subject.usage().active, b.size, "{}", strategy.name);
+            assert_eq!(subject.usage().active, alone, "{}", strategy.name);
             subject.check();
         }
         subject.free(b.block);
@@ -233,7 +236,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
 /// Unseen work that never ends by itself must not make a request fail.
 #[test]
 fn a_deferred_free_is_waited_for_before_out_of_memory() {
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(320 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let held = [0; 7].map(|_| subject.place(32 * MIB).block); // less than half
         for block in held {
@@ -297,16 +300,17 @@ fn reuse_across_streams_is_ordered() {
     });
 }
 
-/// What needs no order must not pay for it.
+/// What needs no order must not pay for it: no wait, and no event either, unless a real system marks each free all the same.
 #[test]
-fn one_stream_makes_no_event() {
+fn one_stream_waits_for_nothing() {
     for_every_strategy(|strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         churn(&mut subject, 4);
         let calls = vramlab_sim::Machine::calls(&subject.machine);
-        let events =
-            ["cudaEventCreate", "cudaEventRecord", "cudaStreamWaitEvent"].map(|c| calls.get(c));
-        assert_eq!(events, [0; 3], "{}", strategy.name);
+        let name = strategy.name;
+        assert_eq!(calls.get("cudaStreamWaitEvent"), 0, "{name}");
+        let marks = calls.get("cudaEventCreate") + calls.get("cudaEventRecord");
+        assert!(marks == 0 || strategy.status != Status::Model, "{name}: {marks} calls for events");
     });
 }
 
@@ -315,7 +319,7 @@ fn one_stream_makes_no_event() {
 fn unknown_notices_change_nothing() {
     let pool = vramlab_sim::PoolId(1);
     let stream = StreamId(0);
-    for_every_strategy(|strategy| {
+    for_every_strategy_up_to(3 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
         let live = subject.place(3 * MIB);
         let usage = subject.usage();

@@ -123,9 +123,65 @@ fn sizes_at_the_edge_are_answers_not_crashes() {
     assert_eq!(code, 0, "{err}");
     for line in out.lines() {
         let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if row["outcome"] == "skipped" {
+            continue;
+        }
         let failed = row["ooms"].as_u64().unwrap_or(0) + row["invalid_sizes"].as_u64().unwrap_or(0);
         assert_eq!((failed, row["peak_allocated"].as_u64()), (3, Some(0)), "{line}");
     }
+}
+
+/// Two conversations with the same beginning, and one that is too long for anyone.
+const SEQUENCES: &str = "\
+{\"op\":\"kv_new\",\"seq\":7,\"tokens\":40,\"keys\":[[1,0,32],[7,0,8]]}
+{\"op\":\"kv_more\",\"seq\":7,\"tokens\":4,\"keys\":[[7,8,4]]}
+{\"op\":\"mark\",\"name\":\"step\"}
+{\"op\":\"kv_new\",\"seq\":8,\"tokens\":40,\"keys\":[[1,0,32],[8,0,8]]}
+{\"op\":\"kv_new\",\"seq\":9,\"tokens\":9000000}
+{\"op\":\"kv_more\",\"seq\":9,\"tokens\":1}
+{\"op\":\"kv_free\",\"seq\":9}
+{\"op\":\"kv_fork\",\"seq\":10,\"from\":8}
+{\"op\":\"kv_free\",\"seq\":7}
+";
+
+#[test]
+fn sequences_go_through_caches_and_through_any_allocator() {
+    let folder = files(&[("kv.jsonl", SEQUENCES.as_bytes()), ("t.jsonl", TRACE.as_bytes())]);
+    let trace = path(&folder, "kv.jsonl");
+    let (code, out, err) = call(&["replay", &trace, "--strategy", "all", "--format", "json"]);
+    assert_eq!(code, 0, "{err}");
+    for line in out.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let name = row["strategy"].as_str().expect("a name");
+        if row["outcome"] == "skipped" {
+            let reason = row["reason"].as_str().expect("a reason");
+            assert!(reason.contains("plans ahead") || reason.contains("which work"), "{line}");
+            continue;
+        }
+        let number = |key: &str| row["kv"][key].as_u64();
+        assert_eq!(
+            (number("refused_sequences"), number("peak_sequences")),
+            (Some(1), Some(3)),
+            "{line}"
+        );
+        let found = matches!(name, "serving.paged" | "serving.radix" | "serving.elastic_pages");
+        assert_eq!(number("hit"), Some(if found { 32 } else { 0 }), "{line}");
+        assert_eq!((row["ooms"].as_u64(), row["ops"].as_u64()), (Some(1), Some(9)), "{line}");
+        let told = row["notes"].to_string().contains("serving.contiguous_pow2");
+        assert_eq!(told, !name.starts_with("serving."), "{line}");
+    }
+    let (_, table, _) = call(&["compare", "--trace", &trace, "--strategy", "serving.paged"]);
+    assert!(table.contains("hit rate") && table.contains("40.0 %"), "{table}");
+    let lines = path(&folder, "lines.jsonl");
+    let strategy = ["--strategy", "serving.paged", "--per-op", &lines];
+    call(&[&["replay", &trace][..], &strategy].concat());
+    let lines = std::fs::read_to_string(lines).expect("written");
+    let line = lines.lines().nth(3).expect("the fourth op");
+    assert!(line.contains("\"hit\":32") && line.contains("\"seq\":8"), "{line}");
+    assert!(lines.lines().nth(4).is_some_and(|line| line.contains("no room in the cache")));
+    let other = path(&folder, "t.jsonl");
+    let (code, out, _) = call(&["replay", &other, "--strategy", "serving.radix"]);
+    assert!(code == 0 && out.contains("this input has no sequences"), "{out}");
 }
 
 #[test]
@@ -272,4 +328,23 @@ fn completions_are_printed() {
     let (code, out, _) = call(&["completions", "bash"]);
     assert_eq!(code, 0);
     assert!(out.contains("_vramlab"), "{out}");
+}
+
+/// On the found capacity the run ends well; on a granule less it does not.
+#[test]
+fn min_capacity_is_the_least_that_does() {
+    let file = example("bert_b64_s512_fp32_oom_16gb.pickle.gz");
+    let row = |more: &[&str]| {
+        let args = [&["replay", &file, "--format", "json", "--quiet"], more].concat();
+        let (code, out, err) = call(&args);
+        assert_eq!(code, 0, "{err}");
+        let rows: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        rows.get(0).cloned().unwrap_or(rows)
+    };
+    let found = row(&["--min-capacity"]);
+    let least = found["min_capacity"].as_u64().expect("a number");
+    assert_eq!((found["outcome"].as_str(), least % (2 << 20)), (Some("oom"), 0));
+    assert!(least >= found["live_floor"].as_u64().expect("a number"));
+    let outcome = |bytes: u64| row(&["--capacity", &bytes.to_string()])["outcome"].clone();
+    assert_eq!((outcome(least), outcome(least - (2 << 20))), ("ok".into(), "oom".into()));
 }

@@ -42,6 +42,8 @@ pub struct Future {
     pub uses: Vec<PlannedUse>,
     /// Step and phase boundaries: the op, and the name.
     pub marks: Vec<(u64, Box<str>)>,
+    /// New sequences of a cache: what they will ask of the allocator below is not known.
+    pub sequences: u64,
     /// Number of ops.
     pub ops: u64,
 }
@@ -115,6 +117,7 @@ impl Future {
                         futures[device].uses.push(PlannedUse { op: at, ordinal, write });
                     }
                 }
+                Op::KvNew { .. } => futures[device].sequences += 1,
                 Op::Mark { name } => {
                     let name = source.text(name).into();
                     futures[device].marks.push((at, name));

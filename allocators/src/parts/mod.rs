@@ -1,13 +1,21 @@
 //! What two strategies or more share.
 
 pub(crate) mod area;
+pub(crate) mod bfc;
 pub(crate) mod direct;
+pub(crate) mod free_lists;
 pub mod free_set;
+pub(crate) mod front;
+#[cfg(test)]
+pub(crate) mod lab;
 pub(crate) mod last_uses;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;
+pub(crate) mod owned_pieces;
 pub(crate) mod past;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
+pub(crate) mod stream_numbers;
+pub(crate) mod tokens;
 pub(crate) mod two_level;

@@ -16,9 +16,6 @@ use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises.
-pub(crate) const ALIGN: u64 = 256;
-
 /// A strategy under audit.
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -36,14 +33,15 @@ impl Subject {
 
     pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
+        let strategy = find(&parsed.strategy().name).expect(spec);
         let inner = build(&parsed);
-        let memory = find(&parsed.strategy().name).expect("it was built").memory;
         Self {
             name: spec.to_owned(),
-            memory,
-            strategy: Audit::new(inner, ALIGN),
+            memory: strategy.memory,
+            strategy: Audit::of_memory(strategy.memory, inner, strategy.alignment),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
+                host_capacity: capacity,
                 pack_small: true,
                 ..DeviceOptions::default()
             }),
@@ -98,9 +96,15 @@ impl Subject {
     }
 }
 
-/// Does `scenario` for every strategy that needs no accesses; for one that plans ahead after a rehearsal.
+/// Does `scenario` for every strategy that needs no accesses and serves single requests; for one that plans ahead after a rehearsal.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
-    let able: Vec<_> = STRATEGIES.iter().filter(|s| !s.accesses).collect();
+    for_every_strategy_up_to(0, scenario);
+}
+
+/// The same for those that serve requests of so many bytes.
+pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy)) {
+    let able = STRATEGIES.iter().filter(|s| !s.accesses && !s.is_cache());
+    let able: Vec<_> = able.filter(|s| s.largest.is_none_or(|largest| largest >= bytes)).collect();
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(|s| played(s.plans_ahead(), || scenario(s)));
 }

@@ -42,9 +42,9 @@ impl Observer for Recorder {
         now.peak_allocated = now.peak_allocated.max(now.allocated);
         now.peak_reserved = seen.held.peak_reserved;
         let result = match seen.outcome {
-            Outcome::Refused(_) => "oom",
+            Outcome::Refused(_) | Outcome::NoSlots(_) => "oom",
             Outcome::Skipped => "skip",
-            Outcome::Done | Outcome::Placed(_) => "ok",
+            Outcome::Done | Outcome::Placed(_) | Outcome::Slots { .. } => "ok",
         };
         if result == "oom" {
             now.ooms += 1;
@@ -79,7 +79,8 @@ pub(crate) fn run(
     let neutral = input["allocator"].as_str().unwrap_or_default();
     let names: Vec<&str> = match neutral {
         "any" | "every strategy" | "any caching strategy" => {
-            vramlab_allocators::STRATEGIES.iter().map(|s| s.name).collect()
+            let able = vramlab_allocators::STRATEGIES.iter().filter(|s| !s.is_cache());
+            able.map(|s| s.name).collect()
         }
         other => vec![our_name(other).unwrap_or(other)],
     };
@@ -177,6 +178,12 @@ fn found(
             json!(r.at_op.get(index).map_or("none", |(_, result)| result))
         }
         "num_alloc_retries" | "gc_released_blocks" => counter(field)?,
+        "pool_size" | "free_bytes" | "total_bytes" => counter(field)?,
+        "used" => counter("used_bytes")?,
+        "upstream_blocks" => {
+            let sizes = ran.layout.segments.iter().map(|segment| segment.size);
+            json!(sizes.collect::<Vec<_>>())
+        }
         "inactive_split_bytes" => counter(field)?,
         "hazards" => json!(ran.report.race_count),
         "same_address" | "different_address" => {
@@ -189,6 +196,11 @@ fn found(
             } else {
                 json!(addresses)
             }
+        }
+        "region_sizes_mib" => {
+            let mut sizes: Vec<u64> = ran.layout.segments.iter().map(|s| s.size >> 20).collect();
+            sizes.sort_unstable();
+            json!(sizes)
         }
         "cached_bytes_on_stream_1" => {
             let own =
@@ -223,6 +235,15 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
             match key.as_str() {
                 "private_pool" => private_pool = value == true,
                 "rounding" => drop(options.insert("version".to_owned(), "legacy".to_owned())),
+                "release_idle_before_device_alloc" => {
+                    // what is meant by not releasing is the first version, which never did
+                    let option = if value == true {
+                        "free_when_no_cache_hit"
+                    } else {
+                        "allow_free_idle_chunk"
+                    };
+                    options.insert(option.to_owned(), text(value));
+                }
                 _ => drop(options.insert(key.clone(), text(value))),
             }
         }
@@ -256,7 +277,8 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
         [&chosen["repeat"], &input["repeat"]].into_iter().filter(|r| r.is_object()).take(1)
     {
         let first = repeat["id"].as_u64().or(repeat["first_id"].as_u64()).unwrap_or(1_000_000);
-        for n in 0..repeat["count"].as_u64().unwrap_or(0) {
+        let count = chosen["count"].as_u64().or(repeat["count"].as_u64()).unwrap_or(0);
+        for n in 0..count {
             lines.push(json!({"op": "alloc", "id": first + n, "size": repeat["size"], "stream": repeat["stream"].as_u64().unwrap_or(0)}).to_string());
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::allocator::Layout;
 use crate::driver::{Answer, Call, Handle};
+use crate::machine::Memory;
 
 /// A piece of physical memory: (allocation, first byte, byte after the last).
 pub(super) type Piece = (u64, u64, u64);
@@ -14,6 +15,25 @@ struct Range {
     size: u64,
     /// Number of the physical allocation; offset 0 is at the range's beginning.
     physical: u64,
+    memory: Memory,
+}
+
+/// Bytes of each memory.
+#[derive(Debug, Default)]
+struct Sums {
+    device: u64,
+    host: u64,
+    managed: u64,
+}
+
+impl Sums {
+    fn of(&mut self, memory: Memory) -> &mut u64 {
+        match memory {
+            Memory::Device => &mut self.device,
+            Memory::Host => &mut self.host,
+            Memory::Managed => &mut self.managed,
+        }
+    }
 }
 
 /// The audit's own account.
@@ -21,7 +41,7 @@ struct Range {
 pub(super) struct Book {
     ranges: BTreeMap<u64, Range>,
     handles: BTreeMap<Handle, (u64, u64)>,
-    reserved: u64,
+    reserved: Sums,
     physical_next: u64,
     /// By (allocation, first byte): (byte after the last, block).
     occupied: BTreeMap<(u64, u64), (u64, u64)>,
@@ -29,40 +49,51 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Bytes given and not given back.
-    pub(super) fn reserved(&self) -> u64 {
-        self.reserved
+    /// Bytes of this memory, given and not given back.
+    pub(super) fn reserved(&self, memory: Memory) -> u64 {
+        match memory {
+            Memory::Device => self.reserved.device,
+            Memory::Host => self.reserved.host,
+            Memory::Managed => self.reserved.managed,
+        }
     }
 
     /// A call that the driver did.
     pub(super) fn note(&mut self, call: &Call, answer: &Answer) {
         match (*call, *answer) {
-            (
-                Call::Malloc { size }
-                | Call::MallocManaged { size }
-                | Call::MallocAsync { size, .. },
-                Answer::Address(address),
-            ) => {
-                self.give(address, size);
+            (Call::Malloc { size } | Call::MallocAsync { size, .. }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Device);
             }
-            (Call::Free { address } | Call::FreeAsync { address, .. }, _) => {
+            (Call::MallocManaged { size }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Managed);
+            }
+            (Call::MallocHost { size, .. }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Host);
+            }
+            (
+                Call::Free { address }
+                | Call::FreeAsync { address, .. }
+                | Call::FreeHost { address },
+                _,
+            ) => {
                 if let Some(range) = self.ranges.remove(&address) {
-                    self.reserved -= range.size;
+                    *self.reserved.of(range.memory) -= range.size;
                 }
             }
             (Call::Create { size }, Answer::Handle(handle)) => {
                 self.handles.insert(handle, (size, self.physical_next));
                 self.physical_next += 1;
-                self.reserved += size;
+                self.reserved.device += size;
             }
             (Call::Release { handle }, _) => {
                 if let Some((size, _)) = self.handles.remove(&handle) {
-                    self.reserved -= size;
+                    self.reserved.device -= size;
                 }
             }
             (Call::Map { address, handle }, _) => {
                 if let Some((size, physical)) = self.handles.get(&handle).copied() {
-                    self.ranges.insert(address, Range { size, physical });
+                    let memory = Memory::Device;
+                    self.ranges.insert(address, Range { size, physical, memory });
                 }
             }
             (Call::Unmap { address, size }, _) => {
@@ -76,16 +107,16 @@ impl Book {
         }
     }
 
-    fn give(&mut self, address: u64, size: u64) {
-        self.ranges.insert(address, Range { size, physical: self.physical_next });
+    fn give(&mut self, address: u64, size: u64, memory: Memory) {
+        self.ranges.insert(address, Range { size, physical: self.physical_next, memory });
         self.physical_next += 1;
-        self.reserved += size;
+        *self.reserved.of(memory) += size;
     }
 
     /// A state that the strategy starts from.
     pub(super) fn adopt(&mut self, layout: &Layout) {
         for segment in &layout.segments {
-            self.give(segment.address, segment.size);
+            self.give(segment.address, segment.size, Memory::Device);
         }
     }
 

@@ -169,10 +169,12 @@ impl Mallocs {
     }
 }
 
-/// Host memory: takes nothing of a device and always succeeds.
+/// Host memory: takes nothing of a device.
 #[derive(Clone, Debug)]
 pub(super) struct HostMemory {
     space: AddressSpace,
+    /// Bytes that nobody holds.
+    free: u64,
     live: BTreeMap<Address, HostRange>,
     made: u32,
 }
@@ -189,21 +191,22 @@ struct HostRange {
 const HOST_PAGE: u64 = Bytes::kib(4).0;
 
 impl HostMemory {
-    pub(super) fn new(base: Address, limit: Address) -> Self {
+    /// Addresses from `base` to `limit`, and `capacity` bytes at most.
+    pub(super) fn new(base: Address, limit: Address, capacity: u64) -> Self {
         let space = AddressSpace::new(base, limit, AddressPlacement::FirstFit);
-        Self { space, live: BTreeMap::new(), made: 0 }
+        Self { space, free: capacity.min(limit - base), live: BTreeMap::new(), made: 0 }
     }
 
     pub(super) fn malloc(&mut self, size: u64) -> Result<Address, DriverError> {
-        let taken = round_up(size, HOST_PAGE)
-            .filter(|taken| *taken > 0)
-            .and_then(|taken| Some((self.space.take(taken)?, taken)));
-        let Some((address, taken)) = taken else {
-            return Err(super::invalid(
-                "cudaMallocHost",
-                format!("found size {size}, expected 1 byte to the end of the address space"),
-            ));
+        if size == 0 {
+            return Err(super::invalid("cudaMallocHost", "found size 0, expected 1 byte or more"));
+        }
+        let taken = round_up(size, HOST_PAGE).filter(|_| size <= self.free);
+        let Some((address, taken)) = taken.and_then(|taken| Some((self.space.take(taken)?, taken)))
+        else {
+            return Err(DriverError::OutOfMemory { asked: size, free: self.free });
         };
+        self.free -= size;
         self.live.insert(address, HostRange { asked: size, taken, ordinal: self.made });
         self.made += 1;
         Ok(address)
@@ -218,6 +221,7 @@ impl HostMemory {
             ));
         };
         self.space.give(address, range.taken);
+        self.free += range.asked;
         Ok(range.asked)
     }
 

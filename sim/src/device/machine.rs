@@ -18,6 +18,10 @@ impl Machine for SimMachine {
         Ok(())
     }
 
+    fn thread(&mut self, thread: u32) {
+        self.time.thread(thread);
+    }
+
     fn now(&self) -> Nanos {
         Nanos(self.time.now)
     }

@@ -86,7 +86,7 @@ impl Device {
             mallocs: Mallocs::new(space(base::MALLOC, base::POOL), granule, options.pack_small),
             vmm: Vmm::new(space(base::RESERVED, u64::MAX >> 1), granule, options.any_size),
             pools: Pools::new(space(base::POOL, base::RESERVED), granule),
-            host: HostMemory::new(base::HOST, base::MALLOC),
+            host: HostMemory::new(base::HOST, base::MALLOC, options.host_capacity),
             streams: StreamNames::default(),
             leaving: Vec::new(),
             engines: [0; 5],

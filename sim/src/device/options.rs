@@ -71,6 +71,8 @@ pub struct DeviceOptions {
     pub pack_small: bool,
     /// `cuMemCreate` takes sizes that are no multiple of the granule (they take whole granules).
     pub any_size: bool,
+    /// Bytes of host memory for the run.
+    pub host_capacity: u64,
     /// Families of calls that it has.
     pub families: Families,
     /// Speed of transfers.
@@ -88,6 +90,7 @@ impl Default for DeviceOptions {
             placement: AddressPlacement::FirstFit,
             pack_small: false,
             any_size: false,
+            host_capacity: u64::MAX,
             families: Families { managed: false, ..Families::ALL },
             links: Links::INSTANT,
             costs: CostTable::zero(),

@@ -99,6 +99,7 @@ impl Profile {
             placement: memory.placement.unwrap_or_default(),
             pack_small: memory.pack_small.unwrap_or_default(),
             any_size: memory.any_size.unwrap_or_default(),
+            host_capacity: defaults.host_capacity,
             families: defaults.families,
             links: links(file)?,
             costs: costs(file)?,

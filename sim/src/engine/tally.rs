@@ -3,9 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, BlockState, Layout, Usage};
+use crate::kv::KvError;
 use crate::machine::{Held, Machine, Memory};
+use crate::op::Op;
 use crate::race::RaceFinder;
-use crate::report::{Figures, Level, MarkFigures, Report, Spread};
+use crate::report::{Figures, KvFigures, Level, MarkFigures, Report, Spread};
 use crate::units::{DeviceId, Nanos};
 
 /// Figures so far.
@@ -13,6 +15,7 @@ pub(super) struct Tally {
     pub(super) devices: Vec<Figures>,
     /// Of all devices together, where there are several.
     total: Figures,
+    pub(super) kv: KvFigures,
     host_ns: u64,
     memory: Memory,
     allocs: u64,
@@ -37,6 +40,7 @@ impl Tally {
         Self {
             devices: vec![Figures::default(); devices],
             total: Figures::default(),
+            kv: KvFigures::default(),
             host_ns,
             memory,
             allocs: 0,
@@ -153,6 +157,16 @@ impl Tally {
         self.first_oom.get_or_insert_with(|| (op, error.to_string()));
     }
 
+    pub(super) fn kv_refused(&mut self, index: u64, op: &Op, error: &KvError) {
+        if matches!(op, Op::KvMore { .. }) {
+            self.kv.refused_tokens += 1;
+        } else {
+            self.kv.refused_sequences += 1;
+        }
+        self.ooms += 1;
+        self.first_oom.get_or_insert_with(|| (index, error.to_string()));
+    }
+
     pub(super) fn unsupported(&mut self, op: &'static str) {
         add(&mut self.unsupported, op, 1);
     }
@@ -207,6 +221,7 @@ impl Tally {
             first_oom,
             devices: self.devices,
             total,
+            kv: (self.kv != KvFigures::default()).then_some(self.kv),
             external_frag,
             alloc_ns: self.alloc_ns.summary(),
             stall_ns: self.stall_ns.summary(),

@@ -1,13 +1,14 @@
 //! The text form of a trace, version 1: JSON Lines, UTF-8, one op an object.
 //!
-//! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":…,"truncated":true}`. Sizes are bytes, times nanoseconds of the host
-//! clock, ids any u64. Unknown fields are ignored, unknown ops are errors.
+//! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":"bytes, ns","truncated":true}`. Sizes are bytes, times nanoseconds of
+//! the host clock, ids any u64; a header that names other units is refused. A converted recording's header may have
+//! `capacity` (bytes that the recorded allocator could get) and `peak_reserved` (the most that it held). Unknown fields are ignored, unknown ops are errors.
 //!
 //! | op | fields | meaning |
 //! |---|---|---|
 //! | `alloc` | `id`, `size`, `stream` (0), `site` | ask for memory; an id is live at most once at a time |
 //! | `free` | `id`, `stream`, `deferred` (false) | the host drops the buffer; deferred: unseen work uses it until `free_completed` |
-//! | `free_completed` | `id` | a deferred free ended here |
+//! | `free_completed` | `id` | a deferred free ended here; of a live buffer that nobody freed: a free; after a plain free: nothing |
 //! | `realloc` | `id`, `size` | grow or shrink |
 //! | `record_stream` | `id`, `stream` | the buffer is also used on that stream |
 //! | `work` | `stream`, `dur`, `reads`, `writes` | queue device work; `use` with `id` is `work` that reads `id` |
@@ -18,18 +19,32 @@
 //! | `empty_cache`, `trim` | `keep` (trim) | give cached memory back |
 //! | `pool_begin`, `pool_end`, `pool_release` | `pool`, `stream` (begin) | private pools |
 //! | `capture_begin`, `capture_end` | `stream` | graph capture |
+//! | `kv_new` | `seq`, `tokens`, `keys`, `chunk`, `headroom`, `watermark` (false), `token_bytes` | a new sequence of a cache |
+//! | `kv_more` | `seq`, `tokens`, `keys` | its next tokens |
+//! | `kv_fork` | `seq`, `from` | a new sequence with the tokens of a live one |
+//! | `kv_free` | `seq` | a sequence ends |
 //! | `set` | `key`, `value` | a setting changes |
 //! | `request`, `response` | `req` | latency of a served request |
 //! | `mark` | `name` | step or phase boundary |
 //!
 //! All take `device` (0) and `t`: the op is issued not before this host time; absent, right after the op before it.
 //!
+//! `keys` says what the `tokens` are: a list of numbers (one token of a vocabulary each) and of runs `[stream, first, count]` (tokens `first` and after of
+//! a text called `stream`); a token beyond them is like no other. All `tokens` of `kv_new` are looked up; of those that are not found, at most `chunk`
+//! get slots now, the others with `kv_more`. With `headroom` there must be room for all of them and so many more, with `watermark` the cache's watermark
+//! must stay free. `token_bytes` are a token's bytes in all layers; the first `kv_new` decides.
+//!
 //! Not recorded: addresses (they are an allocator's answer, not a workload's question). A free of an unknown id before the first
 //! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.
 
+mod explain;
 mod raw;
 mod read;
+mod slots;
+#[cfg(test)]
+mod tests;
 mod write;
 
+pub use explain::not_utf8;
 pub use read::JsonlSource;
-pub use write::JsonlWriter;
+pub use write::{Header, JsonlWriter};

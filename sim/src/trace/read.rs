@@ -3,15 +3,22 @@
 use std::collections::VecDeque;
 use std::io::BufRead;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use super::explain::{explain, not_utf8, refused_unit};
 use super::raw::{DIRECTIONS, OPS, RawOp};
+use super::slots::Slots;
+use crate::kv::{KeyRun, NewSequence};
 use crate::op::{BufferUse, NameId, Op, TouchRange};
 use crate::source::{Answered, Source, SourceError, Step};
-use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, StreamId};
+use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, SequenceId, StreamId};
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: u64 = 1 << 24;
+/// Ids of buffers freed last that are remembered, since a `free_completed` may still come for them.
+const FREED_KEPT: usize = 4096;
+/// UTF-8's byte order mark, which some editors put in front.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads JSON Lines from anything buffered.
 pub struct JsonlSource<R> {
@@ -23,19 +30,20 @@ pub struct JsonlSource<R> {
     queued: VecDeque<Step>,
     device: DeviceId,
     truncated: bool,
-    seen_alloc: bool,
     gaps: u64,
-    /// Slot of each live id.
-    slots: FxHashMap<u64, BufferId>,
-    /// Id of each slot.
-    names: Vec<u64>,
-    unused: Vec<BufferId>,
+    buffers: Slots,
+    sequences: Slots,
     /// Ids whose free is deferred: `free_completed` gives the slot back.
     deferred: FxHashSet<u64>,
+    /// Ids of the last frees that were not deferred, newest last.
+    freed: VecDeque<u64>,
     uses: Vec<BufferUse>,
     touch: TouchRange,
-    texts: Vec<String>,
-    text_ids: FxHashMap<String, NameId>,
+    /// Texts of the op in hand, by [`NameId`]; the first is always empty.
+    texts: [String; 3],
+    /// What the last op of a sequence asks for, but for its keys.
+    kv: NewSequence<'static>,
+    keys: Vec<KeyRun>,
     done: bool,
 }
 
@@ -50,16 +58,16 @@ impl<R: BufRead> JsonlSource<R> {
             queued: VecDeque::new(),
             device: DeviceId(0),
             truncated: false,
-            seen_alloc: false,
             gaps: 0,
-            slots: FxHashMap::default(),
-            names: Vec::new(),
-            unused: Vec::new(),
+            buffers: Slots::default(),
+            sequences: Slots::default(),
             deferred: FxHashSet::default(),
+            freed: VecDeque::new(),
             uses: Vec::new(),
             touch: TouchRange::default(),
-            texts: vec![String::new()],
-            text_ids: FxHashMap::default(),
+            texts: Default::default(),
+            kv: NewSequence::default(),
+            keys: Vec::new(),
             done: false,
         }
     }
@@ -68,42 +76,39 @@ impl<R: BufRead> JsonlSource<R> {
         SourceError { place: format!("{}: line {}", self.origin, self.line), what: what.into() }
     }
 
-    fn intern(&mut self, text: &str) -> NameId {
-        if let Some(id) = self.text_ids.get(text) {
-            return *id;
-        }
-        let id = NameId(self.texts.len() as u32);
-        self.texts.push(text.to_owned());
-        self.text_ids.insert(text.to_owned(), id);
-        id
+    /// Number of the line that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Bytes that the kept texts take.
+    #[cfg(test)]
+    pub(super) fn kept_text(&self) -> usize {
+        self.texts.iter().map(String::capacity).sum()
+    }
+
+    /// Keeps a text until the next line is read.
+    fn keep(&mut self, place: u32, text: &str) -> NameId {
+        let kept = &mut self.texts[place as usize];
+        kept.clear();
+        kept.push_str(text);
+        NameId(place)
     }
 
     /// A slot for an id that becomes live.
     fn open(&mut self, id: u64) -> Result<BufferId, SourceError> {
-        if self.slots.contains_key(&id) {
-            return Err(self.error(format!(
+        self.buffers.open(id).map(BufferId).ok_or_else(|| {
+            self.error(format!(
                 "alloc of buffer {id}, which is live already; expected an id that is not in use"
-            )));
-        }
-        let slot = match self.unused.pop() {
-            Some(slot) => {
-                self.names[slot.0 as usize] = id;
-                slot
-            }
-            None => {
-                self.names.push(id);
-                BufferId(self.names.len() as u32 - 1)
-            }
-        };
-        self.slots.insert(id, slot);
-        Ok(slot)
+            ))
+        })
     }
 
     /// The slot of a live id; `Ok(None)` for a gap.
     fn live(&mut self, op: &str, id: u64) -> Result<Option<BufferId>, SourceError> {
-        match self.slots.get(&id) {
-            Some(slot) => Ok(Some(*slot)),
-            None if self.truncated || !self.seen_alloc => {
+        match self.buffers.get(id) {
+            Some(slot) => Ok(Some(BufferId(slot))),
+            None if self.truncated || !self.buffers.used() => {
                 self.gaps += 1;
                 Ok(None)
             }
@@ -113,14 +118,56 @@ impl<R: BufRead> JsonlSource<R> {
         }
     }
 
-    fn close(&mut self, id: u64) {
-        if let Some(slot) = self.slots.remove(&id) {
-            self.unused.push(slot);
+    /// A slot for a sequence that becomes live.
+    fn open_sequence(&mut self, op: &str, id: u64) -> Result<SequenceId, SourceError> {
+        self.sequences.open(id).map(SequenceId).ok_or_else(|| {
+            self.error(format!(
+                "{op} of sequence {id}, which is live already; expected a number that is not in use"
+            ))
+        })
+    }
+
+    /// The slot of a live sequence; `Ok(None)` for a gap.
+    fn live_sequence(&mut self, op: &str, id: u64) -> Result<Option<SequenceId>, SourceError> {
+        match self.sequences.get(id) {
+            Some(slot) => Ok(Some(SequenceId(slot))),
+            None if self.truncated || !self.sequences.used() => {
+                self.gaps += 1;
+                Ok(None)
+            }
+            None => Err(self.error(format!(
+                "{op} of sequence {id}, which is not live; expected the number of an earlier kv_new that was not freed since"
+            ))),
         }
+    }
+
+    /// A buffer is free at once.
+    fn free(&mut self, id: u64, slot: BufferId, stream: Option<StreamId>) -> Op {
+        self.buffers.close(id);
+        Op::Free { id: slot, stream }
+    }
+
+    /// Where a deferred free ends. Without such a free it is the free itself; after one that was not deferred it says nothing new.
+    fn complete(&mut self, name: &str, id: u64) -> Result<Option<Op>, SourceError> {
+        if self.buffers.get(id).is_none()
+            && let Some(at) = self.freed.iter().rposition(|freed| *freed == id)
+        {
+            self.freed.remove(at);
+            return Ok(None);
+        }
+        let Some(slot) = self.live(name, id)? else { return Ok(None) };
+        if !self.deferred.remove(&id) {
+            return Ok(Some(self.free(id, slot, None)));
+        }
+        self.buffers.close(id);
+        Ok(Some(Op::FreeCompleted { id: slot }))
     }
 
     /// Reads lines until one op (or the end) is queued.
     fn fill(&mut self) -> Result<(), SourceError> {
+        if self.line == 0 {
+            self.check_encoding()?;
+        }
         while self.queued.is_empty() {
             let mut text = std::mem::take(&mut self.text);
             text.clear();
@@ -136,21 +183,41 @@ impl<R: BufRead> JsonlSource<R> {
                     "a line of over {LINE_BYTES_MAX} bytes; expected one op a line"
                 )));
             } else if !text.trim().is_empty() {
+                let line = text.trim_start_matches(BYTE_ORDER_MARK);
                 let raw: RawOp<'_> =
-                    serde_json::from_str(&text).map_err(|e| self.error(explain(&e, &text)))?;
-                self.parse(&raw)?;
+                    serde_json::from_str(line).map_err(|e| self.error(explain(&e, line)))?;
+                self.parse(&raw, line)?;
             }
             self.text = text;
         }
         Ok(())
     }
 
-    fn parse(&mut self, raw: &RawOp<'_>) -> Result<(), SourceError> {
+    /// Text of another encoding is told by its first bytes.
+    fn check_encoding(&mut self) -> Result<(), SourceError> {
+        let start = match self.input.fill_buf() {
+            Ok(start) => not_utf8(start),
+            Err(error) => Some(error.to_string()),
+        };
+        self.line = 1;
+        match start {
+            Some(what) => Err(self.error(what)),
+            None => {
+                self.line = 0;
+                Ok(())
+            }
+        }
+    }
+
+    fn parse(&mut self, raw: &RawOp<'_>, line: &str) -> Result<(), SourceError> {
         if let Some(version) = raw.vramlab_trace {
             if version != 1 {
                 return Err(
                     self.error(format!("vramlab_trace is {version}; this program reads version 1"))
                 );
+            }
+            if let Some(what) = refused_unit(line) {
+                return Err(self.error(what));
             }
             self.truncated = raw.truncated;
             return Ok(());
@@ -185,8 +252,7 @@ impl<R: BufRead> JsonlSource<R> {
         Ok(Some(match name {
             "alloc" => {
                 let (id, size) = (need!(id), need!(size));
-                let site = raw.site.as_deref().map_or(NameId(0), |s| self.intern(s));
-                self.seen_alloc = true;
+                let site = raw.site.as_deref().map_or(NameId(0), |s| self.keep(1, s));
                 Op::Alloc { id: self.open(id)?, stream, site, size }
             }
             "free" => {
@@ -196,18 +262,13 @@ impl<R: BufRead> JsonlSource<R> {
                     self.deferred.insert(id);
                     return Ok(Some(Op::FreeDeferred { id: slot }));
                 }
-                self.close(id);
-                Op::Free { id: slot, stream: raw.stream.map(StreamId) }
-            }
-            "free_completed" => {
-                let id = need!(id);
-                if !self.deferred.remove(&id) {
-                    return Ok(None); // of a free that was not deferred: it came back at once
+                if self.freed.len() == FREED_KEPT {
+                    self.freed.pop_front();
                 }
-                let Some(slot) = self.live(name, id)? else { return Ok(None) };
-                self.close(id);
-                Op::FreeCompleted { id: slot }
+                self.freed.push_back(id);
+                self.free(id, slot, raw.stream.map(StreamId))
             }
+            "free_completed" => return self.complete(name, need!(id)),
             "realloc" | "record_stream" | "touch" => {
                 let id = need!(id);
                 let Some(slot) = self.live(name, id)? else { return Ok(None) };
@@ -274,25 +335,43 @@ impl<R: BufRead> JsonlSource<R> {
                 let (Some(key), Some(value)) = (raw.key.as_deref(), raw.value.as_deref()) else {
                     return Err(missing(self, "key\" or \"value"));
                 };
-                Op::Set { key: self.intern(key), value: self.intern(value) }
+                Op::Set { key: self.keep(1, key), value: self.keep(2, value) }
+            }
+            "kv_new" | "kv_more" => {
+                let (id, tokens) = (need!(seq), need!(tokens));
+                let slot = if name == "kv_new" {
+                    Some(self.open_sequence(name, id)?)
+                } else {
+                    self.live_sequence(name, id)?
+                };
+                let Some(seq) = slot else { return Ok(None) };
+                self.keys.clear();
+                self.keys.extend(raw.keys.iter().map(|run| run.get()));
+                let RawOp { chunk, headroom, watermark, token_bytes, .. } = *raw;
+                let keys = &[];
+                self.kv = NewSequence { tokens, keys, chunk, headroom, watermark, token_bytes };
+                if name == "kv_new" { Op::KvNew { seq } } else { Op::KvMore { seq } }
+            }
+            "kv_fork" => {
+                let (id, parent) = (need!(seq), need!(from));
+                let Some(from) = self.live_sequence(name, parent)? else { return Ok(None) };
+                Op::KvFork { seq: self.open_sequence(name, id)?, from }
+            }
+            "kv_free" => {
+                let id = need!(seq);
+                let Some(seq) = self.live_sequence(name, id)? else { return Ok(None) };
+                self.sequences.close(id);
+                Op::KvFree { seq }
             }
             "request" => Op::Request { req: need!(req) },
             "response" => Op::Response { req: need!(req) },
             "mark" => {
                 let name = raw.name.as_deref().ok_or_else(|| missing(self, "name"))?;
-                Op::Mark { name: self.intern(name) }
+                Op::Mark { name: self.keep(1, name) }
             }
             other => return Err(self.error(format!("unknown op {other:?}; expected one of {OPS}"))),
         }))
     }
-}
-
-/// serde's message, with what a person can do.
-fn explain(error: &serde_json::Error, text: &str) -> String {
-    let start: String = text.trim().chars().take(60).collect();
-    format!(
-        "not an op: {error}; found {start:?}, expected an object such as {{\"op\":\"alloc\",\"id\":1,\"size\":512}}"
-    )
 }
 
 impl<R: BufRead> Source for JsonlSource<R> {
@@ -312,12 +391,20 @@ impl<R: BufRead> Source for JsonlSource<R> {
         self.touch
     }
 
+    fn kv(&self) -> NewSequence<'_> {
+        NewSequence { keys: &self.keys, ..self.kv }
+    }
+
     fn text(&self, name: NameId) -> &str {
         self.texts.get(name.0 as usize).map_or("", String::as_str)
     }
 
     fn name(&self, id: BufferId) -> u64 {
-        self.names.get(id.0 as usize).copied().unwrap_or(u64::from(id.0))
+        self.buffers.name(id.0)
+    }
+
+    fn sequence(&self, seq: SequenceId) -> u64 {
+        self.sequences.name(seq.0)
     }
 
     fn independent(&self) -> bool {
@@ -326,57 +413,5 @@ impl<R: BufRead> Source for JsonlSource<R> {
 
     fn gaps(&self) -> u64 {
         self.gaps
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ops(text: &str) -> Result<Vec<Op>, SourceError> {
-        let mut source = JsonlSource::new(text.as_bytes(), "t.jsonl");
-        let mut ops = Vec::new();
-        loop {
-            match source.next(Nanos(0), Answered::Done)? {
-                Step::Op(op) => ops.push(op),
-                Step::WaitUntil(_) => {}
-                Step::End => return Ok(ops),
-            }
-        }
-    }
-
-    #[test]
-    fn slots_are_used_again_after_a_free() {
-        let got = ops("{\"op\":\"alloc\",\"id\":70,\"size\":1}\n{\"op\":\"free\",\"id\":70}\n{\"op\":\"alloc\",\"id\":71,\"size\":2}").expect("reads");
-        assert!(matches!(got[2], Op::Alloc { id: BufferId(0), size: 2, .. }), "{got:?}");
-    }
-
-    #[test]
-    fn frees_before_the_first_alloc_are_gaps_and_later_ones_errors() {
-        assert_eq!(ops("{\"op\":\"free\",\"id\":1}").expect("a gap"), []);
-        let error = ops("{\"op\":\"alloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":2}")
-            .expect_err("an error");
-        assert_eq!(error.place, "t.jsonl: line 2");
-        assert!(error.what.starts_with("free of buffer 2, which is not live"), "{}", error.what);
-    }
-
-    #[test]
-    fn bad_lines_name_the_line_and_what_was_expected() {
-        for (text, want) in [
-            ("{\"op\":\"alloc\",\"id\":1}", "alloc has no field \"size\""),
-            (
-                "{\"op\":\"alloc\",\"id\":1,\"size\":-5}",
-                "invalid value: integer `-5`, expected u64",
-            ),
-            ("{\"op\":\"alok\"}", "unknown op \"alok\""),
-            ("hello", "not an op"),
-            ("{\"op\":\"copy\",\"dir\":\"up\",\"bytes\":1}", "expected h2d, d2h, d2d, p2p or disk"),
-            ("{\"vramlab_trace\":2}", "this program reads version 1"),
-            ("{}", "no field \"op\""),
-        ] {
-            let error = ops(text).expect_err(text);
-            assert_eq!(error.place, "t.jsonl: line 1");
-            assert!(error.what.contains(want), "{text}: {}", error.what);
-        }
     }
 }

@@ -3,10 +3,21 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::raw::{DIRECTIONS, RawOp};
+use super::raw::{DIRECTIONS, RawKeys, RawOp};
 use crate::op::Op;
 use crate::source::{Source, Step};
 use crate::units::DeviceId;
+
+/// What the header line says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Header<'a> {
+    /// Name of the workload.
+    pub name: &'a str,
+    /// Bytes that the recorded allocator could get, if that is known.
+    pub capacity: Option<u64>,
+    /// The most bytes that it held, if that is known.
+    pub peak_reserved: Option<u64>,
+}
 
 /// Writes one line an op. Ids are the source's own numbers.
 pub struct JsonlWriter<W> {
@@ -20,12 +31,25 @@ impl<W: Write> JsonlWriter<W> {
     ///
     /// # Errors
     /// When the output cannot be written.
-    pub fn new(mut out: W, name: &str) -> io::Result<Self> {
-        writeln!(
-            out,
-            "{}",
-            serde_json::json!({"vramlab_trace": 1, "name": name, "unit": "bytes, ns"})
-        )?;
+    pub fn new(out: W, name: &str) -> io::Result<Self> {
+        Self::with_header(out, &Header { name, ..Header::default() })
+    }
+
+    /// Writes the header line, with what is known of the device.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn with_header(mut out: W, header: &Header<'_>) -> io::Result<Self> {
+        let mut line =
+            serde_json::json!({"vramlab_trace": 1, "name": header.name, "unit": "bytes, ns"});
+        for (field, bytes) in
+            [("capacity", header.capacity), ("peak_reserved", header.peak_reserved)]
+        {
+            if let Some(bytes) = bytes {
+                line[field] = bytes.into();
+            }
+        }
+        writeln!(out, "{line}")?;
         Ok(Self { out, device: DeviceId(0), time: None })
     }
 
@@ -105,6 +129,17 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             raw.key = Some(Cow::Borrowed(source.text(key)));
             raw.value = Some(Cow::Borrowed(source.text(value)));
         }
+        Op::KvNew { seq } | Op::KvMore { seq } => {
+            let ask = source.kv();
+            (raw.seq, raw.tokens) = (Some(source.sequence(seq)), Some(ask.tokens));
+            raw.keys = ask.keys.iter().map(|run| RawKeys::new(*run)).collect();
+            (raw.chunk, raw.headroom) = (ask.chunk, ask.headroom);
+            (raw.watermark, raw.token_bytes) = (ask.watermark, ask.token_bytes);
+        }
+        Op::KvFork { seq, from } => {
+            (raw.seq, raw.from) = (Some(source.sequence(seq)), Some(source.sequence(from)));
+        }
+        Op::KvFree { seq } => raw.seq = Some(source.sequence(seq)),
         Op::Request { req } | Op::Response { req } => raw.req = Some(req),
         Op::Mark { name } => raw.name = Some(Cow::Borrowed(source.text(name))),
     }
@@ -133,6 +168,10 @@ mod tests {
             r#"{"op":"trim","keep":7}"#,
             r#"{"op":"pool_begin","stream":1,"pool":4}"#,
             r#"{"op":"set","key":"conf","value":"a:b"}"#,
+            r#"{"op":"kv_new","seq":5,"tokens":20,"keys":[[3,0,16],7],"chunk":8,"headroom":0,"watermark":true,"token_bytes":131072}"#,
+            r#"{"op":"kv_more","seq":5,"tokens":2,"keys":[7]}"#,
+            r#"{"op":"kv_fork","seq":6,"from":5}"#,
+            r#"{"op":"kv_free","seq":5}"#,
             r#"{"op":"request","req":1}"#,
             r#"{"op":"mark","name":"step"}"#,
             r#"{"op":"free","id":9,"deferred":true}"#,
