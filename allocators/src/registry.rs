@@ -284,7 +284,7 @@ pub fn find_wrapper(name: &str) -> Result<&'static Wrapper, OptionError> {
 pub fn locking(spec: &Spec) -> Result<Locking, OptionError> {
     let inner = find(&spec.strategy().name)?.locking;
     let wrappers = spec.parts[1..].iter().map(|part| find_wrapper(&part.name));
-    wrappers.fold(Ok(inner), |inner, wrapper| Ok(wrapper?.locking.unwrap_or(inner?)))
+    wrappers.into_iter().try_fold(inner, |inner, wrapper| Ok(wrapper?.locking.unwrap_or(inner)))
 }
 
 /// Builds one instance of a spec that does not plan ahead; of a cache, what it stands on.

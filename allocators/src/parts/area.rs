@@ -6,7 +6,7 @@
 //! ```
 //! | rule | what it says |
 //! |---|---|
-//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`LastUses`] |
+//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`Past`] |
 //! | `deferred` | a deferred free holds its range until it is completed, or until the owner waits for the device |
 
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use vramlab_sim::allocator::{
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
-use super::last_uses::LastUses;
 use super::nulls::NULL_SLOT;
 use super::past::Past;
 
