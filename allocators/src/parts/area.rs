@@ -6,7 +6,7 @@
 //! ```
 //! | rule | what it says |
 //! |---|---|
-//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`LastUses`] |
+//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`Past`] |
 //! | `deferred` | a deferred free holds its range until it is completed, or until the owner waits for the device |
 
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use vramlab_sim::allocator::{
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
-use super::last_uses::LastUses;
 use super::nulls::NULL_SLOT;
 use super::past::Past;
 
@@ -247,9 +246,10 @@ impl Area {
         self.vacate(slot);
     }
 
-    /// Waits for the device, if a block waits.
-    pub(crate) fn wait(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
-        if self.waiting > 0 {
+    /// Waits for the device, if a block waits; did one?
+    pub(crate) fn wait(&mut self, driver: &mut dyn Driver) -> Result<bool, DriverError> {
+        let waited = self.waiting > 0;
+        if waited {
             driver.device_synchronize()?;
             for slot in 0..self.slots.len() as u32 {
                 if self.slots[slot as usize].state == State::Waiting {
@@ -258,7 +258,7 @@ impl Area {
             }
             self.past.uses.device_waited();
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Stream waits that were inserted.

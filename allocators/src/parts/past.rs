@@ -52,19 +52,21 @@ impl Past {
         }
         let users = self.number();
         self.uses.fresh(users);
-        if self.unknown {
+        let known = self.blend_and_clip(users, begin, end);
+        if self.unknown && known < end - begin {
             self.uses.blend(users, FIRST);
         }
-        self.blend_and_clip(users, begin, end);
         self.uses.hand_out(driver, users, stream)?;
         Ok(users)
     }
 
-    /// Ranges give what lies between `begin` and `end` up.
-    fn blend_and_clip(&mut self, users: u32, begin: u64, end: u64) {
+    /// Ranges give what lies between `begin` and `end` up; says how much that is.
+    fn blend_and_clip(&mut self, users: u32, begin: u64, end: u64) -> u64 {
+        let mut known = 0;
         while let Some((&from, &(to, other))) = self.ranges.range(..end).next_back()
             && to > begin
         {
+            known += to.min(end) - from.max(begin);
             self.ranges.remove(&from);
             self.uses.blend(users, other);
             if to > end {
@@ -78,6 +80,7 @@ impl Past {
                 self.drop(other);
             }
         }
+        known
     }
 
     /// The block of these users is also used on `stream`.
@@ -162,7 +165,7 @@ mod tests {
         assert_eq!(probe.pass(2, 40, 50), 1);
         assert_eq!(probe.pass(1, 20, 30), 0, "its own");
         assert_eq!(probe.pass(0, 25, 45), 2);
-        assert_eq!(probe.pass(0, 0, 60), 0, "waited for already");
+        assert_eq!(probe.pass(0, 20, 25), 0, "waited for already");
     }
 
     #[test]

@@ -247,12 +247,11 @@ fn streams_wait_for_each_other_and_deferred_frees_for_the_device() {
     let other = probe.try_alloc(100, 3).expect("there is room");
     probe.strategy.free(&mut probe.machine, other.block, None).expect("is live");
     assert_eq!(events(&probe), 0, "a cell that nobody had");
-    probe.live.insert(3, probe.try_alloc(3 * MIB, 3).expect("there is room").block);
+    let large = probe.try_alloc(3 * MIB, 3).expect("there is room").block;
     assert_eq!(events(&probe), 1, "where the 4 were");
     let small = probe.try_alloc(100, 0).expect("there is room");
     assert_eq!((small.address, events(&probe)), (other.address, 2));
 
-    let large = probe.live[&3];
     for block in [small.block, large] {
         probe.notice(Notice::FreeDeferred { block });
     }
