@@ -246,9 +246,10 @@ impl Area {
         self.vacate(slot);
     }
 
-    /// Waits for the device, if a block waits.
-    pub(crate) fn wait(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
-        if self.waiting > 0 {
+    /// Waits for the device, if a block waits; did one?
+    pub(crate) fn wait(&mut self, driver: &mut dyn Driver) -> Result<bool, DriverError> {
+        let waited = self.waiting > 0;
+        if waited {
             driver.device_synchronize()?;
             for slot in 0..self.slots.len() as u32 {
                 if self.slots[slot as usize].state == State::Waiting {
@@ -257,7 +258,7 @@ impl Area {
             }
             self.past.uses.device_waited();
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Stream waits that were inserted.

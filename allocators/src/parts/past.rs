@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(probe.pass(2, 40, 50), 1);
         assert_eq!(probe.pass(1, 20, 30), 0, "its own");
         assert_eq!(probe.pass(0, 25, 45), 2);
-        assert_eq!(probe.pass(0, 0, 60), 0, "waited for already");
+        assert_eq!(probe.pass(0, 20, 25), 0, "waited for already");
     }
 
     #[test]

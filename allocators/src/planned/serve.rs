@@ -8,7 +8,7 @@
 //! | `deviates` | what is not planned or not as planned, or whose place is still taken, goes to a dynamic best fit (`classic.best_fit` with segments of 2 MiB and up), which orders streams |
 //! | `deferred` | a block whose free is deferred holds its place until it is told or the device is waited for |
 //! | `empty_cache` | the device is waited for if a block waits; the range goes back if no block lies in it, and is taken again when it is next needed |
-//! | `out_of_memory` | before the fallback gives up, a range in which no block lies goes back, and it is asked once more |
+//! | `out_of_memory` | before it gives up, blocks that wait are waited for, a range in which no block lies goes back, and the request is tried once more |
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage, Use,
@@ -168,7 +168,7 @@ impl Planned {
         Ok(placement)
     }
 
-    /// Rule `deviates`.
+    /// Rules `deviates` and `out_of_memory`.
     fn fall_back(
         &mut self,
         driver: &mut dyn Driver,
@@ -176,8 +176,14 @@ impl Planned {
     ) -> Result<Placement, AllocError> {
         self.deviations += 1;
         let mut answer = self.fallback.alloc(driver, request);
-        if matches!(answer, Err(AllocError::OutOfMemory(_))) && self.area.give_back(driver)? {
-            answer = self.fallback.alloc(driver, request);
+        if matches!(answer, Err(AllocError::OutOfMemory(_))) {
+            let waited = self.area.wait(driver)?;
+            if self.area.give_back(driver)? || waited {
+                answer = match self.serve(driver, request)? {
+                    Some(placement) => Ok(placement),
+                    None => self.fallback.alloc(driver, request),
+                };
+            }
         }
         if let Err(AllocError::OutOfMemory(numbers)) = &mut answer {
             let usage = self.usage();
