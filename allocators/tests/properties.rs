@@ -60,6 +60,13 @@ const WITH_OPTIONS: &[&str] = &[
     "torch.caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.5",
     "torch.caching:version=2.9",
     "torch.caching:version=legacy",
+    "rmm.pool:initial_pool_size=0,version=26.06",
+    "rmm.pool:initial_pool_size=0,maximum_pool_size=64MiB,reclaim_free_upstream=true",
+    "rmm.arena:arena_size=20MiB",
+    "rmm.binning:initial_pool_size=0,min_size_exponent=8,max_size_exponent=14",
+    "rmm.fixed_size:block_size=4MiB,blocks_to_preallocate=4",
+    "cupy.pool:limit=50%",
+    "cupy.pool:limit=32MiB,reclaim_on_limit=false",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).
