@@ -99,6 +99,9 @@ pub struct Row {
     pub alloc_ns: Summary,
     pub stall_ns: Summary,
     pub stall_total_ns: u64,
+    /// Waits of host threads for the lock of a shared pool.
+    pub lock_ns: Option<Summary>,
+    pub lock_total_ns: u64,
     pub request_ns: Option<Summary>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
@@ -226,6 +229,15 @@ impl Row {
         self.alloc_ns = report.alloc_ns;
         self.stall_ns = report.stall_ns;
         self.stall_total_ns = report.stall_total.0;
+        self.lock_ns = (report.lock_ns.count > 0).then_some(report.lock_ns);
+        self.lock_total_ns = report.lock_total.0;
+        if report.lock_ns.count > 0 {
+            self.notes.push(format!(
+                "host threads waited {} times for the pool's lock, {:.3} ms in all",
+                report.lock_ns.count,
+                report.lock_total.0 as f64 / 1e6
+            ));
+        }
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();

@@ -6,6 +6,7 @@
 mod buffers;
 mod error;
 mod kv;
+mod locks;
 mod memory;
 mod setup;
 mod tally;
@@ -24,6 +25,8 @@ pub use buffers::Prelude;
 use buffers::{Buffers, State};
 pub use error::RunError;
 use kv::Caches;
+pub use locks::Locking;
+use locks::Locks;
 pub use setup::{Observer, Outcome, Seen, Setup};
 use tally::Tally;
 
@@ -35,7 +38,7 @@ const LIVELOCK_STEPS: u64 = 100_000;
 /// # Errors
 /// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
 pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
-    let Setup { machine, strategies, caches, host_ns, memory, mut observer, .. } = setup;
+    let Setup { machine, strategies, caches, host_ns, memory, locking, mut observer, .. } = setup;
     let (keep_marks, prelude) = (setup.keep_marks, setup.prelude);
     let mut tally = Tally::new(strategies.len(), host_ns, memory, keep_marks);
     let mut buffers = Buffers::default();
@@ -44,6 +47,7 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         machine,
         strategies,
         kv: Caches::new(caches),
+        locks: Locks::new(locking),
         host_ns,
         tally,
         buffers,
@@ -70,7 +74,7 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
             let outcome = engine.op(&op, source)?;
             progress = outcome.is_progress();
             answered = outcome.answer();
-            if !matches!(op, Op::Device { .. }) {
+            if !op.is_setting() {
                 if let Some(observer) = observer.as_deref_mut() {
                     observer.after(&engine.seen(&op, &outcome, source));
                 }
@@ -93,6 +97,7 @@ struct Engine<'a> {
     machine: &'a mut dyn Machine,
     strategies: &'a mut [Box<dyn Allocator>],
     kv: Caches<'a>,
+    locks: Locks,
     host_ns: u64,
     tally: Tally,
     buffers: Buffers,
@@ -180,6 +185,10 @@ impl Engine<'_> {
             }
             Op::Mark { name } => self.mark(op, source, name),
             Op::Device { device } => self.select(device),
+            Op::Thread { thread } => {
+                self.thread(thread);
+                Ok(Outcome::Done)
+            }
         }
     }
 
@@ -250,6 +259,7 @@ impl Engine<'_> {
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
         let start = self.machine.now();
+        self.lock(StreamId(0));
         let heard = self.kv_notice(op, notice.clone())?;
         // a setting of the cache's is none of the allocator's
         let mine = heard != Reply::Unsupported && matches!(notice, Notice::Set { .. });
@@ -260,6 +270,7 @@ impl Engine<'_> {
             let reply = reply.map_err(|e| self.strategy(op, e))?;
             if reply == Reply::Unsupported { heard } else { reply }
         };
+        self.unlock(StreamId(0));
         self.tally.stalled(self.machine.now().0 - start.0);
         self.account();
         if reply == Reply::Unsupported {
@@ -366,6 +377,7 @@ impl Engine<'_> {
             }
         }
         let races = std::mem::take(&mut self.buffers.races);
-        Ok(self.tally.finish(self.index, gaps, self.machine, races))
+        let end = self.locks.end(self.machine.now());
+        Ok(Report { time: end, ..self.tally.finish(self.index, gaps, self.machine, races) })
     }
 }

@@ -217,6 +217,10 @@ pub struct Report {
     pub stall_ns: Summary,
     /// Sum of that.
     pub stall_total: Nanos,
+    /// Waits of host threads for the lock of a shared pool (also part of the stalls).
+    pub lock_ns: Summary,
+    /// Sum of those.
+    pub lock_total: Nanos,
     /// Served requests.
     pub request_ns: Summary,
     /// Host time at the end.

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `all` | every planner of the family `planned`, with each of its systems, makes a plan, and so do two more orders with the smallest hole: by size times life (`by_area`), by life (`by_length`); stream by stream the smallest is served |
+//! | `all` | every planner of the family `planned`, with each of its systems, makes a plan, and so do two more orders with the smallest hole: by size times life (`by_area`), by life (`by_length`); the smallest is served |
 //! | `bound` | the counter `lower_bound` is the most that is alive of what is planned: no plan can be smaller. A counter for each planner has the bytes of its plan |
 //! | the rest | as in the family `planned`: units, what is planned, and what the rest goes to |
 //!

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! base ├──live──┤      ├─waiting─┤   ├──live──┤        │ base + bytes        taken ranges, by offset
+//! past ├─── b ──┤├──── a ────┤├─── c ─────────┤        │                     who used what last, once there are two streams
 //! ```
-//! A block whose free is not the end of its uses (another stream was recorded, or the free is deferred) waits: until it is told, or
-//! until the owner waits for the device.
+//! | rule | what it says |
+//! |---|---|
+//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`LastUses`] |
+//! | `deferred` | a deferred free holds its range until it is completed, or until the owner waits for the device |
 
 use std::collections::BTreeMap;
 
@@ -12,8 +15,11 @@ use vramlab_sim::allocator::{
     Block, BlockState, LayoutBlock, LayoutSegment, Notice, Placement, Usage,
 };
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
+use vramlab_sim::units::StreamId;
 
+use super::last_uses::LastUses;
 use super::nulls::NULL_SLOT;
+use super::past::Past;
 
 /// In the low half of a token: the block lies in an area. No other strategy has so many slots.
 const OWN: u32 = 1 << 31;
@@ -22,8 +28,6 @@ const OWN: u32 = 1 << 31;
 enum State {
     Vacant,
     Live,
-    /// Live, and its free will not be the end of its uses.
-    Shared,
     /// Live for its owner, but its memory is free for others.
     Over,
     /// Freed, waits.
@@ -34,6 +38,8 @@ enum State {
 struct Slot {
     state: State,
     generation: u32,
+    /// Number of its users.
+    users: u32,
     offset: u64,
     size: u64,
     requested: u64,
@@ -50,6 +56,7 @@ pub(crate) struct Area {
     vacant: Vec<u32>,
     /// Taken ranges: the slot by offset.
     taken: BTreeMap<u64, u32>,
+    past: Past,
     allocated: u64,
     waiting: u64,
 }
@@ -63,6 +70,7 @@ impl Area {
             slots: Vec::new(),
             vacant: Vec::new(),
             taken: BTreeMap::new(),
+            past: Past::default(),
             allocated: 0,
             waiting: 0,
         }
@@ -109,6 +117,7 @@ impl Area {
     pub(crate) fn give_back(&mut self, driver: &mut dyn Driver) -> Result<bool, DriverError> {
         let Some(base) = self.base.filter(|_| self.is_idle()) else { return Ok(false) };
         driver.free(base)?;
+        self.past.clear();
         (self.base, self.bytes) = (None, 0);
         Ok(true)
     }
@@ -136,21 +145,29 @@ impl Area {
         best.map(|(_, offset)| offset)
     }
 
-    /// A block in a free range; `None` without memory.
-    pub(crate) fn take(&mut self, offset: u64, size: u64, requested: u64) -> Option<Placement> {
-        let address = self.base? + offset;
+    /// A block for `stream` in a free range; `None` without memory.
+    pub(crate) fn take(
+        &mut self,
+        driver: &mut dyn Driver,
+        stream: StreamId,
+        (offset, size): (u64, u64),
+        requested: u64,
+    ) -> Result<Option<Placement>, DriverError> {
+        let Some(base) = self.base else { return Ok(None) };
+        let users = self.past.hand_out(driver, stream, offset, offset + size)?;
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            let (offset, size, requested) = (0, 0, 0);
-            self.slots.push(Slot { state: State::Vacant, generation: 0, offset, size, requested });
+            let (users, offset, size, requested) = (0, 0, 0, 0);
+            let (state, generation) = (State::Vacant, 0);
+            self.slots.push(Slot { state, generation, users, offset, size, requested });
             (self.slots.len() - 1) as u32
         });
         let place = &mut self.slots[slot as usize];
         let generation = place.generation.wrapping_add(1);
-        *place = Slot { state: State::Live, generation, offset, size, requested };
+        *place = Slot { state: State::Live, generation, users, offset, size, requested };
         self.taken.insert(offset, slot);
         self.allocated += size;
         let block = Block(u64::from(generation) << 32 | u64::from(slot | OWN));
-        Some(Placement { block, address, size })
+        Ok(Some(Placement { block, address: base + offset, size }))
     }
 
     /// The slot of a live block.
@@ -158,16 +175,28 @@ impl Area {
     pub(crate) fn find(&self, block: Block) -> Option<u32> {
         let slot = block.0 as u32 & !OWN;
         let place = self.slots.get(slot as usize)?;
-        let live = matches!(place.state, State::Live | State::Shared | State::Over);
+        let live = matches!(place.state, State::Live | State::Over);
         (live && u64::from(place.generation) == block.0 >> 32).then_some(slot)
     }
 
-    /// Its free will not be the end of the block's uses.
-    pub(crate) fn share(&mut self, slot: u32) {
+    /// The block is also used on `stream`.
+    pub(crate) fn record(&mut self, slot: u32, stream: StreamId) {
         let place = &mut self.slots[slot as usize];
         if place.state == State::Live {
-            place.state = State::Shared;
+            self.past.record(&mut place.users, stream);
         }
+    }
+
+    /// The range of a slot is free.
+    fn vacate_range(&mut self, slot: u32, stream: Option<StreamId>) {
+        let Slot { offset, size, users, .. } = self.slots[slot as usize];
+        self.taken.remove(&offset);
+        self.past.freed(users, stream, offset, offset + size);
+    }
+
+    fn vacate(&mut self, slot: u32) {
+        self.slots[slot as usize].state = State::Vacant;
+        self.vacant.push(slot);
     }
 
     /// The block's memory is free for others, though it lives on.
@@ -175,28 +204,21 @@ impl Area {
         let place = &mut self.slots[slot as usize];
         if place.state == State::Live {
             place.state = State::Over;
-            let (offset, size) = (place.offset, place.size);
-            self.taken.remove(&offset);
-            self.allocated -= size;
+            self.allocated -= place.size;
+            self.vacate_range(slot, None);
         }
     }
 
-    /// The block is freed; a shared one waits.
-    pub(crate) fn free(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize];
-        let (state, offset, size) = (place.state, place.offset, place.size);
-        match state {
-            State::Shared => self.hold(slot),
-            State::Over => self.vacate(slot),
-            _ => {
-                self.allocated -= size;
-                self.taken.remove(&offset);
-                self.vacate(slot);
-            }
+    /// The block is freed, ordered in `stream` if one is given.
+    pub(crate) fn free(&mut self, slot: u32, stream: Option<StreamId>) {
+        if self.slots[slot as usize].state == State::Live {
+            self.allocated -= self.slots[slot as usize].size;
+            self.vacate_range(slot, stream);
         }
+        self.vacate(slot);
     }
 
-    /// The block is freed, and waits.
+    /// The block is freed, and waits (rule `deferred`).
     pub(crate) fn hold(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         if place.state == State::Over {
@@ -220,9 +242,8 @@ impl Area {
     }
 
     fn arrive_at(&mut self, slot: u32) {
-        let Slot { offset, size, .. } = self.slots[slot as usize];
-        self.waiting -= size;
-        self.taken.remove(&offset);
+        self.waiting -= self.slots[slot as usize].size;
+        self.vacate_range(slot, None);
         self.vacate(slot);
     }
 
@@ -235,13 +256,14 @@ impl Area {
                     self.arrive_at(slot);
                 }
             }
+            self.past.uses.device_waited();
         }
         Ok(())
     }
 
-    fn vacate(&mut self, slot: u32) {
-        self.slots[slot as usize].state = State::Vacant;
-        self.vacant.push(slot);
+    /// Stream waits that were inserted.
+    pub(crate) fn stream_waits(&self) -> u64 {
+        self.past.uses.waits()
     }
 
     /// What is where; nothing without memory.
@@ -285,40 +307,43 @@ mod tests {
     use super::*;
     use vramlab_sim::testing::ScriptedMachine;
 
+    const S0: StreamId = StreamId(0);
+
     fn area() -> (Area, ScriptedMachine) {
         let (mut area, mut machine) = (Area::new("test"), ScriptedMachine::of_capacity(1 << 30));
         area.obtain(&mut machine, 4096).expect("there is room");
         (area, machine)
     }
 
+    fn take(area: &mut Area, machine: &mut ScriptedMachine, offset: u64, size: u64) -> Block {
+        let taken = area.take(machine, S0, (offset, size), 1).expect("no driver error");
+        taken.expect("has memory").block
+    }
+
     #[test]
     fn ranges_are_free_or_taken() {
         let (mut area, mut machine) = area();
-        let a = area.take(512, 1024, 1000).expect("has memory");
+        let a = take(&mut area, &mut machine, 512, 1024);
         let free = [(0, 512), (1536, 1), (1536, 2560)];
         let taken = [(0, 513), (511, 2), (1535, 1), (0, 4096), (4095, 2), (u64::MAX, 2)];
         assert!(free.iter().all(|(offset, size)| area.is_free(*offset, *size)));
         assert!(!taken.iter().any(|(offset, size)| area.is_free(*offset, *size)));
-        assert_eq!(
-            [1, 512, 513, 2560, 2561].map(|size| area.smallest_gap(size)),
-            [Some(0), Some(0), Some(1536), Some(1536), None]
-        );
+        let gaps = [1, 512, 513, 2560, 2561].map(|size| area.smallest_gap(size));
+        assert_eq!(gaps, [Some(0), Some(0), Some(1536), Some(1536), None]);
         assert!(!area.give_back(&mut machine).expect("no driver error"), "a block lies in it");
-        let slot = area.find(a.block).expect("is live");
-        area.free(slot);
-        assert_eq!((area.find(a.block), area.usage().active), (None, 0));
+        let slot = area.find(a).expect("is live");
+        area.free(slot, None);
+        assert_eq!((area.find(a), area.usage().active), (None, 0));
         assert!(area.give_back(&mut machine).expect("no driver error"));
         assert!(!area.is_free(0, 1), "it has no memory");
     }
 
     #[test]
-    fn a_shared_block_waits_until_it_is_told_or_the_device_is_waited_for() {
+    fn deferred_holds_the_range_until_it_is_told_or_the_device_is_waited_for() {
         for told in [true, false] {
             let (mut area, mut machine) = area();
-            let block = area.take(0, 512, 1).expect("has memory").block;
-            let slot = area.find(block).expect("is live");
-            area.share(slot);
-            area.free(slot);
+            let block = take(&mut area, &mut machine, 0, 512);
+            area.hold(area.find(block).expect("is live"));
             assert_eq!(area.usage(), Usage { allocated: 0, active: 512, reserved: 4096 });
             assert_eq!(area.find(block), None, "it is freed");
             if told {
@@ -333,12 +358,12 @@ mod tests {
 
     #[test]
     fn a_block_that_is_over_makes_room_and_can_still_be_freed() {
-        let (mut area, _) = area();
-        let first = area.take(0, 512, 1).expect("has memory").block;
+        let (mut area, mut machine) = area();
+        let first = take(&mut area, &mut machine, 0, 512);
         area.end(area.find(first).expect("is live"));
         assert!(area.is_free(0, 512));
-        let second = area.take(0, 1024, 1).expect("has memory").block;
-        area.free(area.find(first).expect("is live"));
+        let second = take(&mut area, &mut machine, 0, 1024);
+        area.free(area.find(first).expect("is live"), None);
         assert_eq!((area.find(first), area.usage().allocated), (None, 1024));
         assert!(area.find(second).is_some());
     }

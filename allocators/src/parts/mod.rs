@@ -13,6 +13,7 @@ pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;
 pub(crate) mod owned_pieces;
+pub(crate) mod past;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;

@@ -5,14 +5,10 @@
 //! | `moments` | time is cut where a request follows a free: two buffers meet if they share a moment |
 //! | `unit` | sizes are whole units of `alignment` bytes |
 //! | `admitted` | planned is what fits: a request that would take the planned bytes alive past the device's free memory is left out, since no strategy can serve it |
-//! | `streams` | each stream has a part of the plan of its own, one after the other, so that memory is reused in stream order only |
-//! | `shared` | a buffer that other streams use too, or whose free is deferred, is left out: the host's free is not its end |
+//! | `streams` | a plan looks at no stream: memory that goes from one to another is ordered when it is served |
 //! | `release` | with `release=last_use` a buffer ends after its last use, if the workload tells its uses |
 
-use std::collections::BTreeMap;
-
 use vramlab_sim::future::Future;
-use vramlab_sim::units::StreamId;
 
 /// Not planned.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -34,7 +30,7 @@ impl Span {
     }
 }
 
-/// Buffers of one stream, in order of `begin`.
+/// Buffers, in order of `begin`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spans<'a> {
     pub(crate) list: &'a [Span],
@@ -63,11 +59,9 @@ pub(crate) fn end_of(offset: u32, units: u32) -> Option<u32> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) size: u64,
-    pub(crate) stream: StreamId,
     born: u64,
     /// The op after which its memory is free; `u64::MAX`: none.
     ends: u64,
-    shared: bool,
 }
 
 /// The requests of a future, by ordinal (rule `release`).
@@ -77,10 +71,8 @@ pub(crate) fn asked(future: &Future, to_last_use: bool) -> Vec<Asked> {
         .iter()
         .map(|life| Asked {
             size: life.size,
-            stream: life.stream,
             born: life.born,
             ends: life.freed.unwrap_or(u64::MAX),
-            shared: life.shared,
         })
         .collect();
     if to_last_use {
@@ -112,35 +104,29 @@ impl Plan {
         (*offset != u64::MAX).then_some(*offset)
     }
 
-    /// Plans `asked` for a device with `free` bytes, in units of `unit` bytes. `planner` gives each stream's part its offsets.
+    /// Plans `asked` for a device with `free` bytes, in units of `unit` bytes.
     pub(crate) fn new(
         asked: &[Asked],
         unit: u64,
         free: u64,
-        mut planner: impl FnMut(Spans<'_>) -> Offsets,
+        planner: impl FnOnce(Spans<'_>) -> Offsets,
     ) -> Self {
         let admitted = Admitted::new(asked, unit, free);
-        let mut plan = Self {
-            offsets: vec![u64::MAX; asked.len()],
-            lower_bound: admitted.peak_units() * unit,
-            ..Self::default()
-        };
-        for ordinals in admitted.by_stream(asked).values() {
-            let list: Vec<Span> =
-                ordinals.iter().map(|ordinal| admitted.spans[*ordinal as usize]).collect();
-            let spans = Spans { list: &list, moments: admitted.moments };
-            let offsets = planner(spans);
-            for (ordinal, offset) in ordinals.iter().zip(&offsets) {
-                if *offset != NOWHERE {
-                    plan.offsets[*ordinal as usize] = plan.bytes + u64::from(*offset) * unit;
-                    let until = admitted.over_at[*ordinal as usize];
-                    plan.ends.push((until, *ordinal));
-                }
+        let planned = (0_u32..).zip(&admitted.spans).filter(|(_, span)| span.units > 0);
+        let (ordinals, list): (Vec<u32>, Vec<Span>) = planned.unzip();
+        let spans = Spans { list: &list, moments: admitted.moments };
+        let units = planner(spans);
+        let mut offsets = vec![u64::MAX; asked.len()];
+        let mut ends = Vec::new();
+        for (ordinal, offset) in ordinals.into_iter().zip(&units) {
+            if *offset != NOWHERE {
+                offsets[ordinal as usize] = u64::from(*offset) * unit;
+                ends.push((admitted.over_at[ordinal as usize], ordinal));
             }
-            plan.bytes += u64::from(units_of(spans, &offsets)) * unit;
         }
-        plan.ends.sort_unstable();
-        plan
+        ends.sort_unstable();
+        let bytes = u64::from(units_of(spans, &units)) * unit;
+        Self { offsets, ends, bytes, lower_bound: admitted.peak_units() * unit }
     }
 }
 
@@ -172,7 +158,7 @@ impl Admitted {
                 freed |= span.units > 0;
             }
             let units = request.size.div_ceil(unit);
-            if units == 0 || request.shared || alive + units.min(limit + 1) > limit {
+            if units == 0 || alive + units.min(limit + 1) > limit {
                 continue;
             }
             let Some(units) = u32::try_from(units).ok() else { continue };
@@ -184,17 +170,6 @@ impl Admitted {
             span.end = moment + 1;
         }
         Self { spans, over_at, moments: moment + 1 }
-    }
-
-    /// Ordinals of each stream.
-    fn by_stream(&self, asked: &[Asked]) -> BTreeMap<StreamId, Vec<u32>> {
-        let mut streams: BTreeMap<StreamId, Vec<u32>> = BTreeMap::new();
-        for (ordinal, (span, asked)) in (0..).zip(self.spans.iter().zip(asked)) {
-            if span.units > 0 {
-                streams.entry(asked.stream).or_default().push(ordinal);
-            }
-        }
-        streams
     }
 
     /// Most units alive at a moment.
@@ -216,6 +191,7 @@ impl Admitted {
 pub(super) mod tests {
     use super::*;
     use vramlab_sim::future::{Life, PlannedUse};
+    use vramlab_sim::units::StreamId;
 
     /// Random buffers: many short ones, some that stay.
     pub(crate) fn random_spans(seed: u64, count: usize) -> (Vec<Span>, u32) {
@@ -267,8 +243,8 @@ pub(super) mod tests {
         }
     }
 
-    fn life(size: u64, stream: u32, born: u64, freed: Option<u64>, shared: bool) -> Life {
-        Life { size, stream: StreamId(stream), born, freed, shared }
+    fn life(size: u64, born: u64, freed: Option<u64>) -> Life {
+        Life { size, stream: StreamId(0), born, freed, shared: false }
     }
 
     /// Puts everything side by side.
@@ -285,11 +261,11 @@ pub(super) mod tests {
         let asked = asked(
             &Future {
                 requests: vec![
-                    life(1, 0, 0, Some(4), false),
-                    life(1, 0, 1, Some(2), false),
-                    life(1, 0, 3, None, false),
-                    life(1, 0, 5, Some(6), false),
-                    life(1, 0, 7, Some(8), false),
+                    life(1, 0, Some(4)),
+                    life(1, 1, Some(2)),
+                    life(1, 3, None),
+                    life(1, 5, Some(6)),
+                    life(1, 7, Some(8)),
                 ],
                 ..Future::default()
             },
@@ -303,38 +279,33 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn admitted_is_what_fits_and_streams_have_parts_of_their_own() {
+    fn admitted_is_what_fits() {
         let mib = 1 << 20;
         let future = Future {
             requests: vec![
-                life(mib + 1, 3, 0, None, false),
-                life(u64::MAX, 3, 1, Some(2), false),
-                life(mib, 1, 3, Some(4), false),
-                life(mib, 1, 5, Some(6), true),
-                life(0, 1, 7, Some(8), false),
-                life(mib, 1, 9, None, false),
-                life(mib, 1, 10, None, false),
+                life(mib + 1, 0, None),
+                life(u64::MAX, 1, Some(2)),
+                life(mib, 3, Some(4)),
+                life(0, 7, Some(8)),
+                life(mib, 9, None),
+                life(mib, 10, None),
             ],
             ..Future::default()
         };
         let plan = Plan::new(&asked(&future, false), 512, 3 * mib, bump);
-        let offsets: Vec<_> = (0..8).map(|ordinal| plan.offset(ordinal)).collect();
-        // stream 1 comes first; the last request would pass 3 MiB
-        let want = [Some(2 * mib), None, Some(0), None, None, Some(mib), None, None];
+        let offsets: Vec<_> = (0..7).map(|ordinal| plan.offset(ordinal)).collect();
+        // the last request would pass 3 MiB
+        let want = [Some(0), None, Some(mib + 512), None, Some(2 * mib + 512), None, None];
         assert_eq!(offsets, want);
         assert_eq!((plan.bytes, plan.lower_bound), (3 * mib + 512, 2 * mib + 512));
-        assert_eq!(plan.ends, [(3, 2), (NOWHERE, 0), (NOWHERE, 5)]);
+        assert_eq!(plan.ends, [(3, 2), (NOWHERE, 0), (NOWHERE, 4)]);
     }
 
     #[test]
     fn release_after_the_last_use_if_it_is_known() {
         let used = |op, ordinal| PlannedUse { op, ordinal, write: false };
         let future = Future {
-            requests: vec![
-                life(1, 0, 0, Some(9), false),
-                life(1, 0, 1, Some(9), false),
-                life(1, 0, 6, Some(9), false),
-            ],
+            requests: vec![life(1, 0, Some(9)), life(1, 1, Some(9)), life(1, 6, Some(9))],
             uses: vec![used(2, 0), used(3, 1), used(4, 0)],
             ..Future::default()
         };

@@ -3,9 +3,10 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `one_malloc` | the plan is made at the first request, for the free memory of that moment, and its range is one `cudaMalloc`. A device without room for all of it gives what it has, in whole granules of 2 MiB: what lies beyond is served by the fallback |
-//! | `by_ordinal` | the n-th request gets the n-th offset, if size and stream are as planned |
+//! | `by_ordinal` | the n-th request gets the n-th offset, if its size is as planned |
+//! | `streams` | memory that another stream used before is reused at once, after a stream wait: see `parts/past.rs` |
 //! | `deviates` | what is not planned or not as planned, or whose place is still taken, goes to a dynamic best fit (`classic.best_fit` with segments of 2 MiB and up), which orders streams |
-//! | `waits` | a planned block that another stream was recorded for, against the plan, or whose free is deferred, holds its place until it is told or the device is waited for |
+//! | `deferred` | a block whose free is deferred holds its place until it is told or the device is waited for |
 //! | `empty_cache` | the device is waited for if a block waits; the range goes back if no block lies in it, and is taken again when it is next needed |
 //! | `out_of_memory` | before the fallback gives up, a range in which no block lies goes back, and it is asked once more |
 
@@ -25,7 +26,7 @@ use crate::registry::Made;
 
 const GRANULE: u64 = 2 << 20;
 
-/// Ways of planning, of which the one whose plan is smallest is taken, stream by stream.
+/// Ways of planning, of which the one whose plan is smallest is taken.
 pub(crate) struct Planning(Vec<(&'static str, Planner)>);
 
 impl Planning {
@@ -126,8 +127,7 @@ impl Planned {
     /// What the plan has for a request, if it is as planned.
     fn planned(&self, request: &Request) -> Option<u64> {
         let asked = self.asked.get(usize::try_from(request.ordinal).ok()?)?;
-        let as_planned = (asked.size, asked.stream) == (request.size, request.stream);
-        self.plan.as_ref()?.offset(request.ordinal).filter(|_| as_planned)
+        self.plan.as_ref()?.offset(request.ordinal).filter(|_| asked.size == request.size)
     }
 
     /// Buffers that the plan has over before this request make room.
@@ -160,7 +160,8 @@ impl Planned {
         if !self.area.is_free(offset, size) {
             return Ok(None);
         }
-        let placement = self.area.take(offset, size, request.size);
+        let place = (offset, size);
+        let placement = self.area.take(driver, request.stream, place, request.size)?;
         if let (Some(blocks), Some(placement)) = (&mut self.blocks, &placement) {
             blocks[request.ordinal as usize] = Some(placement.block);
         }
@@ -200,6 +201,7 @@ impl Planned {
             ("lower_bound", plan.map_or(0, |plan| plan.lower_bound)),
             ("as_planned", self.served),
             ("deviations", self.deviations),
+            ("stream_waits", self.area.stream_waits()),
         ];
         if self.planning.0.len() > 1 {
             let names = self.planning.0.iter().map(|(name, _)| *name);
@@ -221,9 +223,9 @@ impl Planned {
     /// A notice about a block of the range.
     fn notice_own(&mut self, notice: &Notice<'_>) -> Result<Reply, AllocError> {
         match *notice {
-            Notice::RecordStream { block, .. } => {
+            Notice::RecordStream { block, stream } => {
                 let slot = self.find(block)?;
-                self.area.share(slot);
+                self.area.record(slot, stream);
             }
             Notice::FreeDeferred { block } => {
                 let slot = self.find(block)?;
@@ -270,7 +272,7 @@ impl Allocator for Planned {
             return self.fallback.free(driver, block, stream);
         }
         let slot = self.find(block)?;
-        self.area.free(slot);
+        self.area.free(slot, stream);
         Ok(())
     }
 

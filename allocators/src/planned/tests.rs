@@ -118,13 +118,11 @@ fn one_malloc_of_what_there_is_on_a_device_without_room() {
 }
 
 #[test]
-fn deviates_in_size_stream_or_number_and_goes_to_the_fallback() {
+fn deviates_in_size_or_number_and_goes_to_the_fallback() {
     let mut probe = Probe::new(SPEC, future(&LIVES), 1 << 30);
     let (_, range, _) = probe.place(7);
     assert_eq!(range, 0, "the fallback's segment came first");
-    let other = Request { size: 4 * MIB, stream: StreamId(1), ordinal: probe.ordinal };
-    probe.ordinal += 1;
-    probe.strategy.alloc(&mut probe.machine, &other).expect("there is room");
+    probe.place(5);
     let (_, range, offset) = probe.place(6);
     assert_eq!(offset, 8, "the third is as planned");
     let (_, beyond, _) = probe.place(6);
@@ -142,12 +140,23 @@ fn deviates_where_the_place_is_still_taken() {
 }
 
 #[test]
-fn waits_for_a_stream_that_was_not_planned() {
+fn streams_wait_for_each_other_where_memory_goes_from_one_to_another() {
     let mut probe = Probe::new(SPEC, future(&LIVES), 1 << 30);
-    let (a, range, _) = probe.place(8);
+    let (_, range, _) = probe.place(8);
     let (b, _, _) = probe.place(4);
     probe.notice(Notice::RecordStream { block: b, stream: StreamId(5) });
     probe.free(b);
+    let (_, same, offset) = probe.place(6);
+    assert_eq!((same, offset), (range, 8));
+    assert_eq!(probe.counter("stream_waits"), 1);
+}
+
+#[test]
+fn deferred_frees_hold_their_place() {
+    let mut probe = Probe::new(SPEC, future(&LIVES), 1 << 30);
+    let (a, range, _) = probe.place(8);
+    let (b, _, _) = probe.place(4);
+    probe.notice(Notice::FreeDeferred { block: b });
     let usage = probe.strategy.usage();
     assert_eq!((usage.allocated, usage.active), (8 * MIB, 12 * MIB));
     let (c, other, _) = probe.place(6);

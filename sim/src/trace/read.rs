@@ -29,6 +29,7 @@ pub struct JsonlSource<R> {
     text: String,
     queued: VecDeque<Step>,
     device: DeviceId,
+    thread: u32,
     truncated: bool,
     gaps: u64,
     buffers: Slots,
@@ -57,6 +58,7 @@ impl<R: BufRead> JsonlSource<R> {
             text: String::new(),
             queued: VecDeque::new(),
             device: DeviceId(0),
+            thread: 0,
             truncated: false,
             gaps: 0,
             buffers: Slots::new("buffer", "alloc"),
@@ -199,6 +201,10 @@ impl<R: BufRead> JsonlSource<R> {
             return Err(self.error(format!("no field \"op\"; expected one of {OPS}")));
         };
         let op = self.op(name, raw)?;
+        if raw.thread != self.thread {
+            self.thread = raw.thread;
+            self.queued.push_back(Step::Op(Op::Thread { thread: self.thread }));
+        }
         if let Some(t) = raw.t {
             self.queued.push_back(Step::WaitUntil(Nanos(t)));
         }

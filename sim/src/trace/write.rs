@@ -23,6 +23,7 @@ pub struct Header<'a> {
 pub struct JsonlWriter<W> {
     out: W,
     device: DeviceId,
+    thread: u32,
     time: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl<W: Write> JsonlWriter<W> {
             }
         }
         writeln!(out, "{line}")?;
-        Ok(Self { out, device: DeviceId(0), time: None })
+        Ok(Self { out, device: DeviceId(0), thread: 0, time: None })
     }
 
     /// Writes a step that `source` has just yielded.
@@ -68,9 +69,14 @@ impl<W: Write> JsonlWriter<W> {
                 self.device = *device;
                 Ok(())
             }
+            Step::Op(Op::Thread { thread }) => {
+                self.thread = *thread;
+                Ok(())
+            }
             Step::Op(op) => {
                 let mut raw = to_raw(op, source);
                 raw.device = self.device.0;
+                raw.thread = self.thread;
                 raw.t = self.time.take();
                 serde_json::to_writer(&mut self.out, &raw)?;
                 self.out.write_all(b"\n")
@@ -120,7 +126,7 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             (raw.event, raw.stream) = (Some(event.0), Some(stream.0))
         }
         Op::Sync { stream } => raw.stream = stream.map(|s| s.0),
-        Op::EmptyCache | Op::Device { .. } => {}
+        Op::EmptyCache | Op::Device { .. } | Op::Thread { .. } => {}
         Op::Trim { keep } => raw.keep = Some(keep),
         Op::PoolBegin { pool, stream } => (raw.pool, raw.stream) = (Some(pool.0), Some(stream.0)),
         Op::PoolEnd { pool } | Op::PoolRelease { pool } => raw.pool = Some(pool.0),

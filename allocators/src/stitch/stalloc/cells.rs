@@ -3,12 +3,15 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `last_freed` | the cell freed last is used first; of new ones the highest | `VarAllocator.hpp` 32-60 |
+//! | `streams` | ours: a cell that another stream used before is reused at once, after a stream wait | `parts/last_uses.rs` |
 //! | `double` | the area begins at twice the profile's peak, and as much again is taken when no cell is free. Departure: at least one cell, where the real one would never end | `main.cpp` 228, `VarAllocator.hpp` 62-73 |
 
 use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment, Placement, Usage};
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
+use vramlab_sim::units::StreamId;
 
 use super::profile::CELL;
+use crate::parts::last_uses::LastUses;
 use crate::parts::nulls::Nulls;
 
 /// In the low half of a token: it names a cell.
@@ -18,8 +21,6 @@ const OWN: u32 = 0b11 << 30;
 enum State {
     Free,
     Live,
-    /// Live, and its free will not be the end of its uses.
-    Shared,
     Waiting,
 }
 
@@ -41,6 +42,7 @@ pub(super) struct Cells {
     reserved: u64,
     live: u64,
     waiting: Vec<u32>,
+    uses: LastUses,
 }
 
 impl Cells {
@@ -56,6 +58,7 @@ impl Cells {
         self.areas.push((base, bytes));
         self.reserved += bytes;
         for address in (base..base + bytes).step_by(CELL as usize) {
+            self.uses.fresh(self.list.len() as u32);
             self.free.push(self.list.len() as u32);
             self.list.push(Cell { state: State::Free, generation: 0, requested: 0, address });
         }
@@ -66,12 +69,15 @@ impl Cells {
     pub(super) fn take(
         &mut self,
         driver: &mut dyn Driver,
+        stream: StreamId,
         requested: u64,
     ) -> Result<Placement, DriverError> {
+        self.uses.see(stream);
         if self.free.is_empty() {
             self.grow(driver, self.reserved)?;
         }
         let at = self.free.pop().unwrap_or_default();
+        self.uses.hand_out(driver, at, stream)?;
         let cell = &mut self.list[at as usize];
         cell.state = State::Live;
         cell.generation = cell.generation.wrapping_add(1);
@@ -85,29 +91,25 @@ impl Cells {
     pub(super) fn find(&self, block: Block) -> Option<u32> {
         let at = block.0 as u32 & !OWN;
         let cell = self.list.get(at as usize)?;
-        let live = matches!(cell.state, State::Live | State::Shared);
-        (live && u64::from(cell.generation) == block.0 >> 32).then_some(at)
+        (cell.state == State::Live && u64::from(cell.generation) == block.0 >> 32).then_some(at)
     }
 
-    pub(super) fn share(&mut self, at: u32) {
-        self.list[at as usize].state = State::Shared;
+    /// The cell is also used on `stream`.
+    pub(super) fn record(&mut self, at: u32, stream: StreamId) {
+        self.uses.record(at, stream);
     }
 
-    pub(super) fn free(&mut self, at: u32) {
-        match self.list[at as usize].state {
-            State::Shared => self.hold(at),
-            _ => self.give(at),
-        }
+    /// The cell is freed, ordered in `stream` if one is given.
+    pub(super) fn free(&mut self, at: u32, stream: Option<StreamId>) {
+        self.uses.freed(at, stream);
         self.live -= 1;
+        self.give(at);
     }
 
     /// The cell is freed, and waits.
-    pub(super) fn free_and_hold(&mut self, at: u32) {
-        self.hold(at);
+    pub(super) fn hold(&mut self, at: u32) {
+        self.uses.freed(at, None);
         self.live -= 1;
-    }
-
-    fn hold(&mut self, at: u32) {
         self.list[at as usize].state = State::Waiting;
         self.waiting.push(at);
     }
@@ -132,6 +134,7 @@ impl Cells {
     pub(super) fn wait(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
         if !self.waiting.is_empty() {
             driver.device_synchronize()?;
+            self.uses.device_waited();
             std::mem::take(&mut self.waiting).into_iter().for_each(|at| self.give(at));
         }
         Ok(())
@@ -150,7 +153,7 @@ impl Cells {
             let block = |cell: &Cell| {
                 let (state, requested) = match cell.state {
                     State::Free => (BlockState::Free, 0),
-                    State::Live | State::Shared => (BlockState::Allocated, cell.requested.into()),
+                    State::Live => (BlockState::Allocated, cell.requested.into()),
                     State::Waiting => (BlockState::Pending, cell.requested.into()),
                 };
                 LayoutBlock { address: cell.address, size: CELL, requested, state, age: 0 }
@@ -167,17 +170,20 @@ mod tests {
     use super::*;
     use vramlab_sim::testing::ScriptedMachine;
 
+    const S0: StreamId = StreamId(0);
+
     #[test]
     fn last_freed_is_used_first_and_of_new_ones_the_highest() -> Result<(), DriverError> {
         let (mut cells, mut machine) = (Cells::default(), ScriptedMachine::of_capacity(1 << 30));
         cells.grow(&mut machine, 4 * CELL)?;
-        let taken = [1, 2, 3].map(|size| cells.take(&mut machine, size).expect("there is room"));
+        let taken =
+            [1, 2, 3].map(|size| cells.take(&mut machine, S0, size).expect("there is room"));
         let steps = [taken[0].address - taken[1].address, taken[1].address - taken[2].address];
         assert_eq!(steps, [CELL, CELL]);
         for placement in &taken[..2] {
-            cells.free(cells.find(placement.block).expect("is live"));
+            cells.free(cells.find(placement.block).expect("is live"), None);
         }
-        assert_eq!(cells.take(&mut machine, 1)?.address, taken[1].address);
+        assert_eq!(cells.take(&mut machine, S0, 1)?.address, taken[1].address);
         assert_eq!(cells.find(taken[0].block), None, "it is freed");
         Ok(())
     }
@@ -186,7 +192,7 @@ mod tests {
     fn double_when_no_cell_is_free() -> Result<(), DriverError> {
         let (mut cells, mut machine) = (Cells::default(), ScriptedMachine::of_capacity(1 << 30));
         let reserved = [1, 2, 3, 4, 5].map(|size| {
-            cells.take(&mut machine, size).expect("there is room");
+            cells.take(&mut machine, S0, size).expect("there is room");
             cells.usage().reserved / CELL
         });
         assert_eq!(reserved, [1, 2, 4, 4, 8]);

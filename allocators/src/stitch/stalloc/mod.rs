@@ -19,7 +19,7 @@
 //! | `caching` | a copy of PyTorch's caching allocator: `torch.caching` with `version=2.9`, the nearest | `CUDACachingAllocator.cpp` |
 //! | `no_plan` | a device without room for the static area: out of memory (the real one does not start). Without two iterations there is no plan, and all but cells goes to the caching allocator | `main.cpp` 217-223 |
 //! | `no_release` | the plug-in has nothing to empty: `empty_cache` and `trim` are not known | `main.cpp` |
-//! | `streams` | ours: only the stream of the first request is served from cells and static area, and a block recorded on another, against the trace, waits for the device. The real one looks at no stream | `Allocator.hpp` 62 |
+//! | `streams` | ours: memory that another stream used before is reused at once, after a stream wait; a deferred free holds its place until it is told or, at the next request, the device is waited for. The real one looks at no stream | `Allocator.hpp` 62 |
 //!
 //! `profile`, `layers`, `sections` and `cells` have their own rules. `STALLOC_STATIC_FALLBACK` is accepted: at this commit a taken place is found in
 //! either case. Left out: the ranges that the plan knows to be spare for a layer of experts (what is free at the moment is taken), `fuse` and
@@ -110,8 +110,6 @@ struct Stalloc {
     /// The trace, until it is planned.
     trace: Future,
     profile: Option<Profile>,
-    /// Ordinals of buffers that other streams use too.
-    shared: Vec<u64>,
     area: Area,
     cells: Cells,
     caching: Box<dyn Allocator>,
@@ -130,7 +128,6 @@ impl Stalloc {
             settings,
             trace: profile::traced(future),
             profile: None,
-            shared: profile::shared(future),
             area: Area::new("static"),
             cells: Cells::default(),
             caching,
@@ -188,9 +185,7 @@ impl Stalloc {
     /// Where in the static area a request goes.
     fn place(&mut self, request: &Request) -> Option<u64> {
         let profile = self.profile.as_ref()?;
-        if request.stream != profile.stream
-            || profile.unreleased.binary_search(&request.ordinal).is_ok()
-        {
+        if profile.unreleased.binary_search(&request.ordinal).is_ok() {
             return None;
         }
         let reuses = match self.section {
@@ -228,15 +223,15 @@ impl Stalloc {
         };
         let slot = |block| self.area.find(block).ok_or(AllocError::UnknownBlock(block));
         match *notice {
-            Notice::RecordStream { block, .. } => match cell(block)? {
-                Some(at) => self.cells.share(at),
+            Notice::RecordStream { block, stream } => match cell(block)? {
+                Some(at) => self.cells.record(at, stream),
                 None => {
                     let slot = slot(block)?;
-                    self.area.share(slot);
+                    self.area.record(slot, stream);
                 }
             },
             Notice::FreeDeferred { block } => match cell(block)? {
-                Some(at) => self.cells.free_and_hold(at),
+                Some(at) => self.cells.hold(at),
                 None => {
                     let slot = slot(block)?;
                     self.area.hold(slot);
@@ -294,20 +289,19 @@ impl Allocator for Stalloc {
         self.begin(driver)?;
         self.area.wait(driver)?;
         self.cells.wait(driver)?;
-        let ours = self.shared.binary_search(&request.ordinal).is_err();
-        let planned = self.profile.as_ref().map_or(StreamId(0), |profile| profile.stream);
-        if ours && request.size <= CELL && request.stream == planned {
-            let taken = self.cells.take(driver, request.size);
+        if request.size <= CELL {
+            let taken = self.cells.take(driver, request.stream, request.size);
             return taken.map_err(|error| self.refusal(error, self.cells.usage().reserved));
         }
-        if ours && let Some(offset) = self.place(request) {
-            let size = request.size.next_multiple_of(CELL);
-            if let Some(placement) = self.area.take(offset, size, request.size) {
+        if let Some(offset) = self.place(request) {
+            let place = (offset, request.size.next_multiple_of(CELL));
+            let taken = self.area.take(driver, request.stream, place, request.size)?;
+            if let Some(placement) = taken {
                 self.as_planned += u64::from(self.section == Section::Static);
                 return Ok(placement);
             }
         }
-        self.mismatches += u64::from(ours && self.section == Section::Static);
+        self.mismatches += u64::from(self.section == Section::Static);
         self.fall_back(driver, request)
     }
 
@@ -322,10 +316,10 @@ impl Allocator for Stalloc {
         }
         if Cells::owns(block) {
             let at = self.cells.find(block).ok_or(AllocError::UnknownBlock(block))?;
-            self.cells.free(at);
+            self.cells.free(at, stream);
         } else if Area::owns(block) {
             let slot = self.area.find(block).ok_or(AllocError::UnknownBlock(block))?;
-            self.area.free(slot);
+            self.area.free(slot, stream);
         } else {
             return self.caching.free(driver, block, stream);
         }

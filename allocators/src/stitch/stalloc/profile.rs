@@ -14,10 +14,8 @@
 //! | `activations` | all others born in iterations 0 and 1, by layers, behind the optimiser's states | `plan_generator.py`, `layers` |
 //! | `lists` | the placements of static requests in their order: before and in iteration 0, and in iteration 1 | save_memory_plan |
 //! | `cells` | requests of up to 512 B are counted: their peak sizes the area of cells | `data_structures.py` |
-//! | `other_streams` | ours: a buffer of another stream than the first, or that other streams use, is not static. The real one looks at no stream | `Allocator.hpp` |
 
 use vramlab_sim::future::{Future, Life};
-use vramlab_sim::units::StreamId;
 
 use super::layers::{self, Buffer, Period};
 use super::sections::Section;
@@ -48,8 +46,6 @@ pub(super) struct Profile {
     pub(super) bytes: u64,
     /// Peak of requests of up to 512 B, as cells.
     pub(super) cells: u64,
-    /// The stream that is planned.
-    pub(super) stream: StreamId,
 }
 
 /// What becomes of a static request.
@@ -102,12 +98,6 @@ pub(super) fn traced(future: &Future) -> Future {
     Future { requests, marks: future.marks.clone(), ..Future::default() }
 }
 
-/// Ordinals of buffers that are not of one stream only (rule `other_streams`).
-pub(super) fn shared(future: &Future) -> Vec<u64> {
-    let all = (0..).zip(&future.requests);
-    all.filter(|(_, life)| life.shared).map(|(ordinal, _)| ordinal).collect()
-}
-
 /// What the profile is made from.
 struct Trace<'a> {
     future: &'a Future,
@@ -126,15 +116,13 @@ impl<'a> Trace<'a> {
         }
         let tail = begins.get(PROFILED).copied().unwrap_or(u64::MAX);
         begins.truncate(PROFILED);
-        let stream = future.requests.first()?.stream;
         let (mut marks, mut section) = (future.marks.iter().peekable(), Section::Static);
         let mut is_static = Vec::new();
         for life in future.requests.iter().take_while(|life| life.born < tail) {
             while let Some((_, text)) = marks.next_if(|(op, _)| *op < life.born) {
                 section = Section::of(text, dynamic);
             }
-            let planned = life.size > CELL && life.stream == stream && !life.shared;
-            is_static.push(planned && section == Section::Static);
+            is_static.push(life.size > CELL && section == Section::Static);
         }
         Some(Self { future, begins, tail, is_static })
     }
@@ -237,10 +225,9 @@ impl Profile {
     /// no place.
     pub(super) fn new(future: &Future, dynamic: bool, limit: u64) -> Self {
         let Some(mut trace) = Trace::new(future, dynamic) else { return Self::default() };
-        let stream = future.requests.first().map_or(StreamId(0), |life| life.stream);
         let profiled = &future.requests[..trace.is_static.len()];
         let small = profiled.iter().filter(|life| (1..=CELL).contains(&life.size));
-        let cells = trace.peak(small.filter(|life| life.stream == stream && !life.shared));
+        let cells = trace.peak(small);
         let mut possible = trace.is_static.clone();
         possible.iter_mut().zip(profiled).for_each(|(is, life)| *is &= life.size <= limit);
         let all = std::mem::replace(&mut trace.is_static, possible);
@@ -261,7 +248,7 @@ impl Profile {
         let bytes = activations + trace.by_layers(&rest, period, &mut offsets, activations);
 
         trace.is_static = all;
-        let mut profile = Self { bytes: bytes.max(end), cells, stream, ..Self::default() };
+        let mut profile = Self { bytes: bytes.max(end), cells, ..Self::default() };
         for (ordinal, life) in trace.served() {
             let entry = Entry { offset: offsets[ordinal], size: life.size };
             match (trace.kind(life), trace.phase(life.born)) {
@@ -277,6 +264,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_sim::units::StreamId;
 
     fn marks(texts: &[&str]) -> Vec<(u64, Box<str>)> {
         (0..).zip(texts).map(|(op, text)| (10 * op, (*text).into())).collect()
@@ -381,24 +369,6 @@ mod tests {
         let got = Profile::new(&future, false, 1 << 40);
         assert_eq!((got.cells, got.first.len()), (2 * CELL, 1));
         assert_eq!(got.first[0], Entry { offset: Some(0), size: 513 });
-    }
-
-    #[test]
-    fn other_streams_and_shared_buffers_are_not_static() {
-        let life = |stream, born, shared| Life {
-            size: 4096,
-            stream: StreamId(stream),
-            born,
-            freed: Some(born + 1),
-            shared,
-        };
-        let future = Future {
-            requests: vec![life(3, 1, false), life(0, 3, false), life(3, 5, true)],
-            marks: marks(&["step 0", "step 1"]),
-            ..Future::default()
-        };
-        let got = Profile::new(&future, false, 1 << 40);
-        assert_eq!((got.stream, got.first.len(), got.second.len()), (StreamId(3), 1, 0));
     }
 
     #[test]

@@ -240,21 +240,24 @@ fn no_release_of_what_the_plug_in_holds() {
 }
 
 #[test]
-fn streams_other_than_the_first_are_not_served_from_the_plan() {
+fn streams_wait_for_each_other_and_deferred_frees_for_the_device() {
     let mut probe = Probe::new("", future(&steps()), 1 << 30);
-    let there = probe.try_alloc(8 * MIB, 3).expect("there is room");
-    assert_eq!(probe.origin(&there).0, 2);
-    let small = probe.try_alloc(100, 3).expect("there is room");
-    assert_eq!(small.size, 512);
-    assert!(probe.origin(&small).0 > 2);
-    // against the trace: they wait for the device
-    let here = [8 * MIB, 100].map(|size| probe.try_alloc(size, 0).expect("there is room").block);
-    for block in here {
-        probe.notice(Notice::RecordStream { block, stream: StreamId(3) });
-        probe.strategy.free(&mut probe.machine, block, None).expect("is live");
+    probe.play(&steps()[..5]); // the 4 are freed, the 2 are not
+    let events = |probe: &Probe| probe.machine.calls().get("cudaStreamWaitEvent");
+    let other = probe.try_alloc(100, 3).expect("there is room");
+    probe.strategy.free(&mut probe.machine, other.block, None).expect("is live");
+    assert_eq!(events(&probe), 0, "a cell that nobody had");
+    probe.live.insert(3, probe.try_alloc(3 * MIB, 3).expect("there is room").block);
+    assert_eq!(events(&probe), 1, "where the 4 were");
+    let small = probe.try_alloc(100, 0).expect("there is room");
+    assert_eq!((small.address, events(&probe)), (other.address, 2));
+
+    let large = probe.live[&3];
+    for block in [small.block, large] {
+        probe.notice(Notice::FreeDeferred { block });
     }
     let usage = probe.strategy.usage();
-    assert_eq!(usage.active - usage.allocated, 8 * MIB + 512);
+    assert_eq!(usage.active - usage.allocated, 3 * MIB + 512);
     probe.try_alloc(MIB, 0).expect("there is room");
     let usage = probe.strategy.usage();
     assert_eq!(usage.active, usage.allocated);
