@@ -146,6 +146,15 @@ impl CallCounts {
     }
 }
 
+/// What the driver did below its calls, on all devices since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverWork {
+    /// How often a stream-ordered pool took memory from its device.
+    pub pool_growths: u64,
+    /// How often one gave such memory back.
+    pub pool_releases: u64,
+}
+
 /// A device with its clock and queues.
 pub trait Machine: Driver {
     /// Makes `device` the current one.
@@ -215,6 +224,9 @@ pub trait Machine: Driver {
 
     /// Calls made so far, on all devices.
     fn calls(&self) -> CallCounts;
+
+    /// What the driver did below its calls so far, on all devices; zeros from a machine that does not know.
+    fn driver_work(&self) -> DriverWork;
 }
 
 /// Who touches memory.

@@ -16,7 +16,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::machine::CallCounts;
+use crate::machine::{CallCounts, DriverWork};
 use crate::units::Nanos;
 
 /// A count of bytes now and at its highest.
@@ -230,6 +230,8 @@ pub struct Report {
     pub time: Nanos,
     /// Driver calls.
     pub driver_calls: CallCounts,
+    /// What the driver did below them.
+    pub driver_work: DriverWork,
     /// The strategies' own counters, summed over devices.
     pub counters: Vec<(&'static str, u64)>,
     /// Kept if asked for.

@@ -1,7 +1,8 @@
 //! What two strategies or more share.
 
+pub use vramlab_sim::free_set;
+
 pub(crate) mod direct;
-pub mod free_set;
 pub(crate) mod last_uses;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;

@@ -22,6 +22,8 @@ pub(super) struct Book {
     ranges: BTreeMap<u64, Range>,
     handles: BTreeMap<Handle, (u64, u64)>,
     reserved: u64,
+    /// A pool of the driver gave something: it holds more than it gave.
+    pooled: bool,
     physical_next: u64,
     /// By (allocation, first byte): (byte after the last, block).
     occupied: BTreeMap<(u64, u64), (u64, u64)>,
@@ -34,6 +36,11 @@ impl Book {
         self.reserved
     }
 
+    /// May a strategy say that it holds so many bytes?
+    pub(super) fn allows(&self, reserved: u64) -> bool {
+        reserved == self.reserved || self.pooled && reserved > self.reserved
+    }
+
     /// A call that the driver did.
     pub(super) fn note(&mut self, call: &Call, answer: &Answer) {
         match (*call, *answer) {
@@ -43,6 +50,7 @@ impl Book {
                 | Call::MallocAsync { size, .. },
                 Answer::Address(address),
             ) => {
+                self.pooled |= matches!(call, Call::MallocAsync { .. });
                 self.give(address, size);
             }
             (Call::Free { address } | Call::FreeAsync { address, .. }, _) => {

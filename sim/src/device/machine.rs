@@ -3,7 +3,9 @@
 use super::cost::CostTable;
 use super::{SimMachine, base, invalid};
 use crate::driver::{Address, DriverError};
-use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
+use crate::machine::{
+    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
+};
 use crate::units::{DeviceId, Nanos, StreamId};
 
 impl Machine for SimMachine {
@@ -123,5 +125,13 @@ impl Machine for SimMachine {
 
     fn calls(&self) -> CallCounts {
         CallCounts(self.calls)
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        let mut work = DriverWork::default();
+        for device in &self.devices {
+            device.pools.add_work(&mut work);
+        }
+        work
     }
 }
