@@ -155,6 +155,7 @@ pub const STRATEGIES: &[Strategy] = &[
     bound::live_floor::STRATEGY,
     bound::never_reuse::STRATEGY,
     cuda::malloc::STRATEGY,
+    cuda::async_pool::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
     classic::best_fit::STRATEGY,

@@ -1,3 +1,4 @@
 //! The CUDA driver's own calls.
 
+pub mod async_pool;
 pub mod malloc;

@@ -9,4 +9,5 @@ pub(crate) mod max_tree;
 pub(crate) mod nulls;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
+pub(crate) mod stream_pool;
 pub(crate) mod two_level;

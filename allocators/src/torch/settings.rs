@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use crate::options::{OptionDoc, OptionError, Options};
+use crate::options::{OptionDoc, OptionError, Options, boolean};
 
 use super::conf;
 
@@ -150,14 +150,7 @@ impl Settings {
         let mut settings = Self::new(version)
             .with_text(&text, true)
             .map_err(|why| OptionError(format!("torch.caching: {why}")))?;
-        settings.research_after_sync = match options.get("research_pool_after_sync") {
-            None => false,
-            Some(value) => boolean(value).ok_or_else(|| {
-                OptionError(format!(
-                    "option research_pool_after_sync={value}: expected true or false"
-                ))
-            })?,
-        };
+        settings.research_after_sync = options.flag("research_pool_after_sync", false)?;
         Ok(settings)
     }
 }
@@ -218,14 +211,6 @@ const OWN: usize = 3;
 
 fn is_own(key: &str) -> bool {
     OPTIONS[..OWN].iter().any(|doc| doc.name == key)
-}
-
-pub(super) fn boolean(value: &str) -> Option<bool> {
-    match value {
-        "true" | "True" | "1" | "on" => Some(true),
-        "false" | "False" | "0" | "off" => Some(false),
-        _ => None,
-    }
 }
 
 /// The value of an option as PyTorch's settings text spells it. Checks what that text would take for something else.

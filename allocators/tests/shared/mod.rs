@@ -1,13 +1,13 @@
 //! What the tests that walk the registry share: a strategy under audit on a machine, and checks of what it says of itself.
 #![allow(dead_code)] // each test file uses its part of it
 
-use vramlab_allocators::{STRATEGIES, Spec, Strategy};
+use vramlab_allocators::{STRATEGIES, Spec, Strategy, find};
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Layout, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::audit::Audit;
 use vramlab_sim::driver::DriverExt;
-use vramlab_sim::machine::Machine;
+use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
@@ -19,6 +19,7 @@ pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) strategy: Audit<Box<dyn Allocator>>,
     pub(crate) machine: SimMachine,
+    memory: Memory,
     ordinal: u64,
 }
 
@@ -34,6 +35,7 @@ impl Subject {
         Self {
             name: spec.to_owned(),
             strategy: Audit::new(inner, ALIGN),
+            memory: find(&parsed.strategy().name).expect(spec).memory,
             machine: SimMachine::new(DeviceOptions {
                 capacity,
                 pack_small: true,
@@ -84,7 +86,8 @@ impl Subject {
 
     /// The machine's count and the strategy's agree, and so does what the strategy says is where (nothing, where it does not say).
     pub(crate) fn check(&mut self) {
-        let (usage, held) = (self.usage(), self.machine.held().reserved);
+        self.notice(Notice::Counters); // what a pool of the driver holds is known once it is asked
+        let (usage, (held, _)) = (self.usage(), self.machine.held().of(self.memory));
         assert_eq!(usage.reserved, held, "{}: reserved, against the machine's", self.name);
         if let Reply::Layout(layout) = self.notice(Notice::Walk) {
             check_layout(&self.name, &layout, usage);
