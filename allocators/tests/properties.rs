@@ -23,6 +23,8 @@ const WITH_OPTIONS: &[&str] = &[
     "classic.slab:slab=8MiB",
     "classic.tlsf:arena=100%",
     "classic.worst_fit:align=2MiB",
+    "cuda.async_pool:release_threshold=64MiB,reuse_allow_opportunistic=false",
+    "torch.caching:backend=cudaMallocAsync",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).

@@ -57,7 +57,16 @@ impl StreamPool {
         }
     }
 
-    fn prepare(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
+    /// Are the attributes set?
+    pub(crate) fn is_ready(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// Sets the attributes, if they are not set yet.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub(crate) fn prepare(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
         while let Some((attribute, value)) = self.due.first().copied() {
             driver.pool_set(DEFAULT_POOL, attribute, value)?;
             self.due.remove(0);
@@ -154,6 +163,12 @@ impl StreamPool {
     /// Takes a null placement back.
     pub(crate) fn free_null(&mut self, block: Block) {
         self.nulls.take(block);
+    }
+
+    /// The token of a live range means nothing from here on; the range stays.
+    pub(crate) fn retire(&mut self, slot: u32) {
+        let range = &mut self.ranges[slot as usize];
+        range.generation = range.generation.wrapping_add(1);
     }
 
     /// Bytes of a live range.

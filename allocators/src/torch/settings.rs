@@ -59,6 +59,24 @@ impl fmt::Display for Version {
     }
 }
 
+/// Which allocator the settings choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// The caching allocator.
+    Native,
+    /// The driver's stream-ordered pool.
+    CudaMallocAsync,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::CudaMallocAsync => "cudaMallocAsync",
+        })
+    }
+}
+
 /// Size of the address range of an expandable segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Reserve {
@@ -72,6 +90,8 @@ pub(super) enum Reserve {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
     pub(super) version: Version,
+    /// Chosen at the start, by the first `backend` there is.
+    pub(super) backend: Backend,
     /// Blocks of this size and above are not split; `None`: no limit.
     pub(super) max_split: Option<u64>,
     /// `None`: the large segment size.
@@ -95,6 +115,7 @@ impl Settings {
     pub(super) fn new(version: Version) -> Self {
         Self {
             version,
+            backend: Backend::Native,
             max_split: None,
             max_non_split_rounding: None,
             divisions: [0; CLASSES],
@@ -127,7 +148,7 @@ impl Settings {
                     "version=legacy has no settings, found {text:?}; PYTORCH_CUDA_ALLOC_CONF came in 2021"
                 ));
             }
-            Version::V2_9 => conf::parse_2_9(text, &mut settings)?,
+            Version::V2_9 => conf::parse_2_9(text, &mut settings, at_start)?,
             Version::V2_15 => conf::parse_2_15(text, &mut settings, at_start)?,
         }
         Ok(settings)
@@ -168,6 +189,7 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
         "false",
         "a proposed fix: search once more before giving up (true or false)",
     ),
+    option("backend", "native", "native, or cudaMallocAsync: the driver's stream-ordered pool"),
     option("max_split_size_mb", "none", "blocks of this size and above are not split (MiB)"),
     option(
         "max_non_split_rounding_mb",

@@ -21,7 +21,7 @@ mod v2_9;
 pub(super) use v2_9::parse as parse_2_9;
 pub(super) use v2_15::parse as parse_2_15;
 
-use super::settings::MIB;
+use super::settings::{Backend, MIB};
 
 /// Divisions of a power of two must be one themselves.
 const BAD_DIVISIONS: &str = "For roundups, the divisions has to be power of 2 ";
@@ -130,13 +130,22 @@ fn mib(number: u64) -> u64 {
     number.min(u64::MAX / MIB) * MIB
 }
 
-/// `later` names what is to come; 2.15 and 2.9 use the same words.
-fn backend(word: &str) -> Result<(), String> {
-    match word {
-        "native" => Ok(()),
-        "cudaMallocAsync" => Err("backend:cudaMallocAsync is another allocator, the driver's stream-ordered pool: it comes later; leave it out, or use backend:native".into()),
-        _ => Err(BAD_BACKEND.into()),
+/// The allocator that a word names.
+fn backend_of(word: &str) -> Result<Backend, String> {
+    let backends = [Backend::Native, Backend::CudaMallocAsync];
+    let named = backends.into_iter().find(|backend| backend.to_string() == word);
+    named.ok_or_else(|| BAD_BACKEND.to_owned())
+}
+
+/// A `backend` that is read must be the one that was loaded.
+fn check_backend(word: &str, loaded: Backend) -> Result<(), String> {
+    let backend = backend_of(word)?;
+    if backend == loaded {
+        return Ok(());
     }
+    Err(format!(
+        "Allocator backend parsed at runtime != allocator backend parsed at load time, {backend} != {loaded}"
+    ))
 }
 
 fn class_of(boundary: u64, classes: usize) -> usize {

@@ -8,8 +8,8 @@
 
 use super::super::settings::{MIB, Reserve, Settings};
 use super::{
-    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend, float,
-    float_prefix, mib, unsigned, words,
+    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend_of,
+    check_backend, float, float_prefix, mib, unsigned, words,
 };
 
 const OUT_OF_BOUNDS: &str = "Index out of bounds in ConfigTokenizer";
@@ -102,6 +102,9 @@ pub(in super::super) fn parse(
 ) -> Result<(), String> {
     let words = Words(words(text, |c| c.is_ascii_whitespace() || c == '\x0b'));
     if at_start {
+        if let Ok(Some(word)) = first_backend(&words) {
+            settings.backend = backend_of(word)?;
+        }
         read_cuda(&words, settings)?;
     }
     read_general(&words, settings, at_start)?;
@@ -206,20 +209,20 @@ fn read_divisions(words: &Words, key_at: usize, classes: &mut [u64]) -> Result<u
     }
 }
 
-/// Rule `backend`.
-fn look_for_backend(words: &Words) -> Result<(), String> {
+/// Rule `backend`: what the first one says.
+fn first_backend(words: &Words) -> Result<Option<&str>, String> {
     let mut at = 0;
     while at < words.0.len() {
         if words.0[at] == "backend" {
-            return Ok(());
+            return Ok(words.0.get(at + 2).map(String::as_str));
         }
         at = words.skip(at)? + 2;
     }
-    Ok(())
+    Ok(None)
 }
 
 fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
-    look_for_backend(words)?;
+    first_backend(words)?;
     words.walk(|key, at| {
         let value = at + 2;
         if CUDA_KEYS.contains(&key) {
@@ -262,7 +265,7 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
                 settings.expandable_reserve = reserve(words.get(value)?).or(settings.expandable_reserve);
             }
             "expandable_segments_reserve_by_class" => return by_class(words, at),
-            "backend" => backend(words.get(value)?)?,
+            "backend" => check_backend(words.get(value)?, settings.backend)?,
             _ if GENERAL_KEYS.contains(&key) => return words.skip(at),
             _ => return Err(format!("Unrecognized key '{key}' in CUDA allocator config.")),
         }
