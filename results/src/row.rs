@@ -60,6 +60,9 @@ pub struct Row {
     /// How often pools of the driver took and gave back memory; not there where none did.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub driver_pools: BTreeMap<&'static str, u64>,
+    /// Faults and moves of managed memory; not there where none was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub managed: BTreeMap<&'static str, u64>,
     pub counters: BTreeMap<&'static str, u64>,
     pub races: u64,
     pub trace_gaps: u64,
@@ -139,6 +142,7 @@ impl Row {
         let work = report.driver_work;
         let pools = [("growths", work.pool_growths), ("releases", work.pool_releases)];
         self.driver_pools = pools.into_iter().filter(|(_, n)| *n > 0).collect();
+        self.managed = work.managed.named().into_iter().filter(|(_, n)| *n > 0).collect();
         self.counters = report.counters.iter().copied().collect();
         self.races = report.race_count;
         self.trace_gaps = report.trace_gaps;

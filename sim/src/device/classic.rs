@@ -169,7 +169,7 @@ impl Mallocs {
     }
 }
 
-/// Host memory: takes nothing of a device and always succeeds.
+/// Host memory: takes nothing of a device, and as much as the host has.
 #[derive(Clone, Debug)]
 pub(super) struct HostMemory {
     space: AddressSpace,
@@ -194,16 +194,17 @@ impl HostMemory {
         Self { space, live: BTreeMap::new(), made: 0 }
     }
 
-    pub(super) fn malloc(&mut self, size: u64) -> Result<Address, DriverError> {
-        let taken = round_up(size, HOST_PAGE)
-            .filter(|taken| *taken > 0)
-            .and_then(|taken| Some((self.space.take(taken)?, taken)));
+    pub(super) fn malloc(&mut self, books: &mut Books, size: u64) -> Result<Address, DriverError> {
+        if size == 0 {
+            return Err(super::invalid("cudaMallocHost", "found size 0, expected at least 1 byte"));
+        }
+        books.check_host(size)?;
+        let taken = round_up(size, HOST_PAGE);
+        let taken = taken.and_then(|taken| Some((self.space.take(taken)?, taken)));
         let Some((address, taken)) = taken else {
-            return Err(super::invalid(
-                "cudaMallocHost",
-                format!("found size {size}, expected 1 byte to the end of the address space"),
-            ));
+            return Err(DriverError::OutOfMemory { asked: size, free: books.host_free() });
         };
+        books.take_host(size);
         self.live.insert(address, HostRange { asked: size, taken, ordinal: self.made });
         self.made += 1;
         Ok(address)
