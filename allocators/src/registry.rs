@@ -156,6 +156,7 @@ pub const STRATEGIES: &[Strategy] = &[
     bound::never_reuse::STRATEGY,
     cuda::malloc::STRATEGY,
     cuda::async_pool::STRATEGY,
+    cuda::managed::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
     classic::best_fit::STRATEGY,
@@ -165,6 +166,7 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    torch::pinned::STRATEGY,
 ];
 
 /// The wrappers.

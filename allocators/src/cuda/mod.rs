@@ -2,3 +2,4 @@
 
 pub mod async_pool;
 pub mod malloc;
+pub mod managed;

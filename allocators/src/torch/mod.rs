@@ -61,6 +61,7 @@ mod levels;
 mod obtain;
 mod piece;
 mod pieces;
+pub mod pinned;
 mod place;
 mod pools;
 mod recorded;

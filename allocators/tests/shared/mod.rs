@@ -38,6 +38,7 @@ impl Subject {
             memory: find(&parsed.strategy().name).expect(spec).memory,
             machine: SimMachine::new(DeviceOptions {
                 capacity,
+                host_capacity: capacity,
                 pack_small: true,
                 ..DeviceOptions::default()
             }),

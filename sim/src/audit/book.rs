@@ -47,13 +47,19 @@ impl Book {
             (
                 Call::Malloc { size }
                 | Call::MallocManaged { size }
+                | Call::MallocHost { size, .. }
                 | Call::MallocAsync { size, .. },
                 Answer::Address(address),
             ) => {
                 self.pooled |= matches!(call, Call::MallocAsync { .. });
                 self.give(address, size);
             }
-            (Call::Free { address } | Call::FreeAsync { address, .. }, _) => {
+            (
+                Call::Free { address }
+                | Call::FreeAsync { address, .. }
+                | Call::FreeHost { address },
+                _,
+            ) => {
                 if let Some(range) = self.ranges.remove(&address) {
                     self.reserved -= range.size;
                 }

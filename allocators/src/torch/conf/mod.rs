@@ -11,7 +11,7 @@
 //! | `two-readers` | 2.15 reads a text twice, for CUDA's keys and for the general ones; at the start CUDA's come first, while running last |
 //! | `large-first` | `large_segment_size_mb` is read before the other general keys, wherever the word stands; they are checked against it (RULES 31) |
 //! | `bad-reserve` | a bad `expandable_segments_reserve` is ignored with a warning, not refused |
-//! | `no-effect` | settings of the host allocator, of locks and of captures are checked and have no effect here |
+//! | `no-effect` | settings of locks and of captures are checked and have no effect here; those of pinned memory are for `torch.pinned_host` |
 //!
 //! Found by asking the compiled libraries of 2.15.0 and 2.9.1; the texts of the errors are theirs.
 

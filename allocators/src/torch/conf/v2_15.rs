@@ -157,11 +157,10 @@ fn read_general(words: &Words, settings: &mut Settings, at_start: bool) -> Resul
             }
             "expandable_segments" => settings.expandable = words.boolean(at + 2)?,
             "pinned_use_background_threads" => {
-                words.boolean(at + 2)?;
+                settings.pinned.background = words.boolean(at + 2)?;
             }
-            "pinned_max_round_threshold_mb" | "pinned_max_cached_size_mb" => {
-                value(at + 2)?;
-            }
+            "pinned_max_round_threshold_mb" => settings.pinned.round_max = mib(value(at + 2)?),
+            "pinned_max_cached_size_mb" => settings.pinned.cached_max = mib(value(at + 2)?),
             _ if at_start || GENERAL_KEYS.contains(&key) || CUDA_KEYS.contains(&key) => {
                 return words.skip(at);
             }
@@ -231,17 +230,20 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
         match key {
             "release_lock_on_cudamalloc"
             | "release_lock_on_hipmalloc"
-            | "pinned_use_cuda_host_register"
-            | "pinned_use_hip_host_register"
-            | "graph_capture_record_stream_reuse"
-            | "pinned_free_catch_all" => {
+            | "graph_capture_record_stream_reuse" => {
                 words.boolean(value)?;
             }
+            "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
+                settings.pinned.register = words.boolean(value)?;
+            }
+            "pinned_free_catch_all" => settings.pinned.catch_all = words.boolean(value)?,
             "throw_on_cudamalloc_oom" => settings.throw_on_oom = words.boolean(value)?,
             "pinned_reserve_segment_size_mb" => {
-                if unsigned("stoull", key, words.get(value)?)? == 0 {
+                let number = unsigned("stoull", key, words.get(value)?)?;
+                if number == 0 {
                     return Err("Pinned reserve segment size has to be greater than 0".into());
                 }
+                settings.pinned.reserve = mib(number);
             }
             "pinned_num_register_threads" => {
                 let number = unsigned("stoull", key, words.get(value)?)?;
@@ -253,6 +255,7 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
                         "Number of register threads should be less than or equal to {REGISTER_THREADS_MAX}, got {number}"
                     ));
                 }
+                settings.pinned.register_threads = number;
             }
             "per_process_memory_fraction" => {
                 let number = float(key, words.get(value)?)?;
