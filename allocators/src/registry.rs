@@ -212,6 +212,8 @@ pub const STRATEGIES: &[Strategy] = &[
     bound::never_reuse::STRATEGY,
     bound::best_static::STRATEGY,
     cuda::malloc::STRATEGY,
+    cuda::async_pool::STRATEGY,
+    cuda::managed::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
     classic::best_fit::STRATEGY,
@@ -245,6 +247,7 @@ pub const STRATEGIES: &[Strategy] = &[
     planned::greedy_by_conflicts::STRATEGY,
     planned::best_gap::STRATEGY,
     planned::reuse::STRATEGY,
+    torch::pinned::STRATEGY,
 ];
 
 /// The wrappers.

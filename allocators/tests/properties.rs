@@ -67,6 +67,11 @@ const WITH_OPTIONS: &[&str] = &[
     "rmm.fixed_size:block_size=4MiB,blocks_to_preallocate=4",
     "cupy.pool:limit=50%",
     "cupy.pool:limit=32MiB,reclaim_on_limit=false",
+    "cuda.async_pool:release_threshold=64MiB,reuse_allow_opportunistic=false",
+    "cuda.managed:advise=read_mostly",
+    "torch.caching:backend=cudaMallocAsync",
+    "torch.pinned_host:pinned_max_round_threshold_mb=1,pinned_max_cached_size_mb=4",
+    "torch.pinned_host:pinned_use_background_threads=true",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).

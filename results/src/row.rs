@@ -105,6 +105,12 @@ pub struct Row {
     pub request_ns: Option<Summary>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
+    /// How often pools of the driver took and gave back memory; not there where none did.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub driver_pools: BTreeMap<&'static str, u64>,
+    /// Faults and moves of managed memory; not there where none was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub managed: BTreeMap<&'static str, u64>,
     pub counters: BTreeMap<&'static str, u64>,
     pub races: u64,
     pub trace_gaps: u64,
@@ -189,8 +195,9 @@ impl Row {
 
     /// Number of driver calls of all kinds that change what is held.
     pub fn memory_calls(&self) -> u64 {
-        const QUERIES: [&str; 5] = [
+        const QUERIES: [&str; 6] = [
             "cudaMemGetInfo",
+            "cudaMemPoolGetAttribute",
             "cudaStreamIsCapturing",
             "cudaEventQuery",
             "cudaEventCreate",
@@ -241,6 +248,10 @@ impl Row {
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();
+        let work = report.driver_work;
+        let pools = [("growths", work.pool_growths), ("releases", work.pool_releases)];
+        self.driver_pools = pools.into_iter().filter(|(_, n)| *n > 0).collect();
+        self.managed = work.managed.named().into_iter().filter(|(_, n)| *n > 0).collect();
         self.counters = report.counters.iter().copied().collect();
         self.races = report.race_count;
         self.trace_gaps = report.trace_gaps;

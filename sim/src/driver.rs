@@ -13,6 +13,9 @@ pub type Address = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 
+/// The device's default pool, which is there without being made.
+pub const DEFAULT_POOL: PoolId = PoolId(0);
+
 /// Attributes of a stream-ordered pool (CUDA driver API, `CUmemPool_attribute`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAttribute {

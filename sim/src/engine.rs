@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, Notice, Reply, Usage, Use};
 use crate::driver::{DriverError, DriverExt};
-use crate::machine::{Machine, Toucher};
+use crate::machine::{Machine, Memory, Toucher};
 use crate::op::{NameId, Op};
 use crate::report::Report;
 use crate::source::{Answered, Source, Step};
@@ -49,6 +49,7 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         kv: Caches::new(caches),
         locks: Locks::new(locking),
         host_ns,
+        memory,
         tally,
         buffers,
         device: DeviceId(0),
@@ -99,6 +100,7 @@ struct Engine<'a> {
     kv: Caches<'a>,
     locks: Locks,
     host_ns: u64,
+    memory: Memory,
     tally: Tally,
     buffers: Buffers,
     device: DeviceId,
@@ -220,6 +222,13 @@ impl Engine<'_> {
         self.strategies[device]
             .before_work(self.machine, stream, &mut uses)
             .map_err(|e| self.strategy(op, e))?;
+        if self.memory == Memory::Managed {
+            for used in uses.iter().filter(|used| used.size > 0) {
+                let by = Toucher::Device(stream);
+                let touched = self.machine.touch(used.address, used.size, used.write, by);
+                touched.map_err(|e| self.driver(op, e))?;
+            }
+        }
         self.machine.launch(stream, duration).map_err(|e| self.driver(op, e))?;
         self.strategies[device]
             .after_work(self.machine, stream, &uses)
@@ -249,7 +258,7 @@ impl Engine<'_> {
         let (address, size) = (buffer.address, buffer.requested);
         let offset = range.offset.min(size);
         let bytes = if range.bytes == 0 { size - offset } else { range.bytes.min(size - offset) };
-        let by = if range.by_host { Toucher::Host } else { Toucher::Device(StreamId(0)) };
+        let by = if range.by_host { Toucher::Host } else { Toucher::Device(range.stream) };
         self.machine
             .touch(address + offset, bytes, range.write, by)
             .map_err(|e| self.driver(op, e))?;

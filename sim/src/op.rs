@@ -138,4 +138,6 @@ pub struct TouchRange {
     pub write: bool,
     /// By the host, not by the device.
     pub by_host: bool,
+    /// The stream in whose order a device does it.
+    pub stream: StreamId,
 }

@@ -18,7 +18,7 @@ mod kv;
 
 use hdrhistogram::Histogram;
 
-use crate::machine::CallCounts;
+use crate::machine::{CallCounts, DriverWork};
 use crate::units::Nanos;
 
 pub use kv::KvFigures;
@@ -227,6 +227,8 @@ pub struct Report {
     pub time: Nanos,
     /// Driver calls.
     pub driver_calls: CallCounts,
+    /// What the driver did below them.
+    pub driver_work: DriverWork,
     /// The strategies' own counters, summed over devices.
     pub counters: Vec<(&'static str, u64)>,
     /// Kept if asked for.

@@ -27,7 +27,9 @@ pub use log::{LoggedCall, Reference, sort_event_runs};
 
 use crate::device::{DeviceOptions, SimMachine};
 use crate::driver::{Address, Answer, CALL_NAMES, Call, Driver, DriverError, Families};
-use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
+use crate::machine::{
+    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
+};
 use crate::units::{DeviceId, EventId, Nanos, StreamId};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -342,6 +344,9 @@ impl Machine for ScriptedMachine {
     }
     fn calls(&self) -> CallCounts {
         self.inner.calls()
+    }
+    fn driver_work(&self) -> DriverWork {
+        self.inner.driver_work()
     }
 }
 

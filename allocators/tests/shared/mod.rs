@@ -90,6 +90,7 @@ impl Subject {
 
     /// The machine's count and the strategy's agree; the audit holds what is walked to the usage.
     pub(crate) fn check(&mut self) {
+        self.notice(Notice::Counters); // what a pool of the driver holds is known once it is asked
         let (usage, held) = (self.usage(), self.machine.held().of(self.memory).0);
         assert_eq!(usage.reserved, held, "{}: reserved, against the machine's", self.name);
         self.notice(Notice::Walk);

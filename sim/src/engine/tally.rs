@@ -240,6 +240,7 @@ impl Tally {
             request_ns: self.request_ns.summary(),
             time: machine.now(),
             driver_calls: machine.calls(),
+            driver_work: machine.driver_work(),
             counters: self.counters,
             marks: self.marks,
             races: races.found,

@@ -272,6 +272,7 @@ impl<R: BufRead> JsonlSource<R> {
                             bytes: raw.bytes.unwrap_or(0),
                             write: raw.write,
                             by_host,
+                            stream: StreamId(raw.stream.unwrap_or_default()),
                         };
                         Op::Touch { id: slot }
                     }

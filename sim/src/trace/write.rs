@@ -121,6 +121,7 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             raw.id = Some(source.name(id));
             (raw.offset, raw.bytes, raw.write) = (range.offset, Some(range.bytes), range.write);
             raw.by = Some(Cow::Borrowed(if range.by_host { "host" } else { "device" }));
+            raw.stream = (range.stream.0 > 0).then_some(range.stream.0);
         }
         Op::Event { event, stream } | Op::Wait { event, stream } => {
             (raw.event, raw.stream) = (Some(event.0), Some(stream.0))
@@ -167,6 +168,7 @@ mod tests {
             r#"{"op":"work","stream":1,"dur":10,"reads":[9]}"#,
             r#"{"op":"copy","stream":1,"bytes":4,"dir":"h2d"}"#,
             r#"{"op":"touch","id":9,"bytes":0,"by":"host"}"#,
+            r#"{"op":"touch","id":9,"stream":3,"bytes":5,"by":"device"}"#,
             r#"{"op":"record_stream","id":9,"stream":2}"#,
             r#"{"op":"event","stream":1,"event":3}"#,
             r#"{"op":"wait","stream":2,"event":3}"#,
