@@ -7,12 +7,13 @@ mod buffers;
 mod error;
 mod setup;
 mod tally;
+mod work;
 
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, Notice, Reply, Request, Use};
 use crate::driver::{DriverError, DriverExt};
-use crate::machine::{Machine, Toucher};
+use crate::machine::Machine;
 use crate::op::{NameId, Op};
 use crate::report::Report;
 use crate::source::{Answered, Source, Step};
@@ -67,6 +68,9 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
             answered = match &outcome {
                 Outcome::Done | Outcome::Placed(_) => Answered::Done,
                 Outcome::Refused(AllocError::InvalidSize { .. }) => Answered::InvalidSize,
+                Outcome::Refused(_) if matches!(op, Op::Work { .. } | Op::Touch { .. }) => {
+                    Answered::Skipped
+                }
                 Outcome::Refused(_) => Answered::OutOfMemory,
                 Outcome::Skipped => Answered::Skipped,
             };
@@ -373,70 +377,6 @@ impl Engine<'_> {
         self.spend();
         self.account();
         Ok(outcome)
-    }
-
-    fn work(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        stream: StreamId,
-        duration: u64,
-    ) -> Result<Outcome, RunError> {
-        let listed = source.uses();
-        if listed.is_empty() {
-            return self
-                .machine
-                .launch(stream, duration)
-                .map_err(|e| self.driver(op, e))
-                .map(|()| Outcome::Done);
-        }
-        let device = usize::from(self.device.0);
-        self.buffers.watch_races();
-        let mut uses = std::mem::take(&mut self.uses);
-        uses.clear();
-        for used in listed {
-            if let Some(buffer) = self.block(op, source, used.id)? {
-                let (block, address, size) = (buffer.block, buffer.address, buffer.size);
-                uses.push(Use { block, address, size, write: used.write });
-            }
-        }
-        self.strategies[device]
-            .before_work(self.machine, stream, &mut uses)
-            .map_err(|e| self.strategy(op, e))?;
-        self.machine.launch(stream, duration).map_err(|e| self.driver(op, e))?;
-        self.strategies[device]
-            .after_work(self.machine, stream, &uses)
-            .map_err(|e| self.strategy(op, e))?;
-        let mut moved = uses.iter();
-        for used in listed {
-            let at = (self.index, source.name(used.id));
-            if let Some(buffer) = self.buffers.get(used.id)
-                && buffer.state == State::Live
-            {
-                buffer.address = moved.next().map_or(buffer.address, |u| u.address);
-                let mut history = buffer.history.take().unwrap_or_default();
-                self.buffers.races.used(self.machine, &mut history, at, stream);
-                if let Some(buffer) = self.buffers.get(used.id) {
-                    buffer.history = Some(history);
-                }
-            }
-        }
-        self.uses = uses;
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn touch(&mut self, op: &Op, source: &dyn Source, id: BufferId) -> Result<Outcome, RunError> {
-        let range = source.touch();
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
-        let (address, size) = (buffer.address, buffer.requested);
-        let offset = range.offset.min(size);
-        let bytes = if range.bytes == 0 { size - offset } else { range.bytes.min(size - offset) };
-        let by = if range.by_host { Toucher::Host } else { Toucher::Device(StreamId(0)) };
-        self.machine
-            .touch(address + offset, bytes, range.write, by)
-            .map_err(|e| self.driver(op, e))?;
-        Ok(Outcome::Done)
     }
 
     /// A notice on the current device that costs time and may change what is held.

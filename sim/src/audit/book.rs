@@ -14,6 +14,8 @@ struct Range {
     size: u64,
     /// Number of the physical allocation; offset 0 is at the range's beginning.
     physical: u64,
+    /// Host memory, which is not counted as reserved.
+    host: bool,
 }
 
 /// The audit's own account.
@@ -45,6 +47,12 @@ impl Book {
             ) => {
                 self.give(address, size);
             }
+            (Call::MallocHost { size, .. }, Answer::Address(address)) => {
+                self.insert(address, size, true);
+            }
+            (Call::FreeHost { address }, _) => {
+                self.ranges.remove(&address);
+            }
             (Call::Free { address } | Call::FreeAsync { address, .. }, _) => {
                 if let Some(range) = self.ranges.remove(&address) {
                     self.reserved -= range.size;
@@ -62,7 +70,7 @@ impl Book {
             }
             (Call::Map { address, handle }, _) => {
                 if let Some((size, physical)) = self.handles.get(&handle).copied() {
-                    self.ranges.insert(address, Range { size, physical });
+                    self.ranges.insert(address, Range { size, physical, host: false });
                 }
             }
             (Call::Unmap { address, size }, _) => {
@@ -77,9 +85,18 @@ impl Book {
     }
 
     fn give(&mut self, address: u64, size: u64) {
-        self.ranges.insert(address, Range { size, physical: self.physical_next });
-        self.physical_next += 1;
+        self.insert(address, size, false);
         self.reserved += size;
+    }
+
+    fn insert(&mut self, address: u64, size: u64, host: bool) {
+        self.ranges.insert(address, Range { size, physical: self.physical_next, host });
+        self.physical_next += 1;
+    }
+
+    /// Does the address lie in host memory?
+    pub(super) fn is_host(&self, address: u64) -> bool {
+        self.ranges.range(..=address).next_back().is_some_and(|(_, range)| range.host)
     }
 
     /// A state that the strategy starts from.

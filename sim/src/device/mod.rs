@@ -8,6 +8,7 @@
 //! | `vmm` | reserved ranges, physical handles, mappings |
 //! | `pools`, `pool` | stream-ordered malloc and free |
 //! | `calls` | what each driver call does |
+//! | `copies` | copies between device, host and file |
 //! | `machine` | what only the engine may ask |
 //! | `options` | what a device is like |
 //! | `timeline` | host clock, streams, events, happens-before |
@@ -21,6 +22,7 @@ mod address;
 mod books;
 mod calls;
 mod classic;
+mod copies;
 mod cost;
 mod file;
 mod machine;
