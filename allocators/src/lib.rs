@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod tiered;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, torch};
+use crate::{bound, classic, cuda, tiered, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,8 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    tiered::LRU,
+    tiered::NEXT_USE,
 ];
 
 /// The wrappers.

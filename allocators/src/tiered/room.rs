@@ -1,0 +1,202 @@
+//! Room on the device and in host memory: who leaves.
+//!
+//! | rule | what it says | source |
+//! |---|---|---|
+//! | `victim` | when work needs room, buffers leave in the policy's order until it is there: without a foreseen use the one used longest ago, then the one used again last | Belady (IBM Systems Journal 1966), MIN; SwapAdvisor 4.2 |
+//! | `clean` | a buffer of which host or file hold the newest contents leaves without a copy | - |
+//! | `small` | buffers below `min_bytes` leave only when no other is left | DeepSpeed: `stage3_param_persistence_threshold` |
+//! | `refused` | once the device has refused, it is not asked for more than it then had, used or free, but for a last time when nobody else can leave | - |
+//! | `spare_first` | when the host needs room, copies of what is also on the device go first; then, with a persistent tier, what was used longest ago goes to the file | ZeRO-Infinity 5.2 (GPU, CPU, NVMe) |
+
+use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Placement, Request, Usage};
+use vramlab_sim::driver::{Driver, DriverExt};
+
+use super::host::HostBlock;
+use super::lines::{IN, LineId, OUT};
+use super::order::{Key, class};
+use super::settings::Persistent;
+use super::tiered::Tiered;
+
+impl Tiered {
+    /// A place on the device for a buffer; buffers that are not used by the work under way leave for it.
+    ///
+    /// # Errors
+    /// Out of memory when all that may leave has left, or a driver error.
+    pub(super) fn find_place(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+    ) -> Result<Placement, AllocError> {
+        let request = self.request(slot);
+        let (mut gone, mut only_clean, mut refusal) = (u64::MAX, false, None);
+        loop {
+            if gone >= request.size && self.may_fit(request.size) {
+                match self.ask(driver, &request) {
+                    // free memory is in pieces: as much again must leave
+                    Err(error @ AllocError::OutOfMemory(_)) => (refusal, gone) = (Some(error), 0),
+                    answer => return answer,
+                }
+            }
+            let Some(victim) = self.next_victim(only_clean) else {
+                return match refusal.filter(|_| gone == 0) {
+                    Some(refusal) => Err(refusal),
+                    None => self.ask(driver, &request),
+                };
+            };
+            if self.leave(driver, victim)? {
+                gone = gone.saturating_add(self.buffers.get(victim).size);
+            } else {
+                only_clean = true; // the host is full
+            }
+        }
+    }
+
+    /// The same ahead of a use at `work`: only buffers leave that are used later, if at all, and only if that makes the room.
+    pub(super) fn find_place_ahead(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+        work: u64,
+    ) -> Result<Option<Placement>, AllocError> {
+        let request = self.request(slot);
+        let used = self.inner.usage().active;
+        let room = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
+        let mut missing = request.size.saturating_sub(room);
+        let later = |(key, _): &(Key, u32)| {
+            key.0 == class::UNFORESEEN || key.0 == class::FORESEEN && u64::MAX - key.1 > work
+        };
+        let mut victims = Vec::new();
+        for (_, victim) in self.order.iter().take_while(later) {
+            if missing == 0 {
+                break;
+            }
+            let buffer = self.buffers.get(victim);
+            if buffer.pinned != self.work {
+                missing = missing.saturating_sub(buffer.size);
+                victims.push(victim);
+            }
+        }
+        if missing > 0 {
+            return Ok(None);
+        }
+        for victim in victims {
+            if !self.leave(driver, victim)? {
+                return Ok(None);
+            }
+        }
+        match self.ask(driver, &request) {
+            Ok(placement) => Ok(Some(placement)),
+            Err(AllocError::OutOfMemory(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn request(&self, slot: u32) -> Request {
+        let buffer = self.buffers.get(slot);
+        Request { size: buffer.size, stream: buffer.home.1, ordinal: buffer.ordinal }
+    }
+
+    fn next_victim(&self, only_clean: bool) -> Option<u32> {
+        let found = self.order.iter().find(|(_, slot)| {
+            let buffer = self.buffers.get(*slot);
+            buffer.pinned != self.work && (!only_clean || buffer.is_clean())
+        });
+        found.map(|(_, slot)| slot)
+    }
+
+    /// A buffer leaves the device; false if what it holds has no place to go.
+    pub(super) fn leave(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+    ) -> Result<bool, AllocError> {
+        let clean = self.buffers.get(slot).is_clean();
+        if !clean && !self.copy_out(driver, slot, true)? {
+            return Ok(false);
+        }
+        let buffer = self.buffers.get_mut(slot);
+        let Some(placement) = buffer.device else { return Ok(true) };
+        // what its home stream does next may be given the memory
+        let home = buffer.home.0;
+        for (line, count) in &buffer.uses {
+            self.lines.follow(driver, home, *line, *count)?;
+        }
+        self.lines.follow(driver, home, IN, buffer.copies[IN])?;
+        self.lines.follow(driver, home, OUT, buffer.copies[OUT])?;
+        self.inner.free(&mut self.fence.around(driver), placement.block, None)?;
+        buffer.device = None;
+        buffer.newest.device = false;
+        buffer.uses.clear();
+        self.counters.not_resident(buffer.size, std::mem::take(&mut buffer.prefetched));
+        self.counters.evictions += 1;
+        self.counters.evictions_clean += u64::from(clean);
+        self.rank(slot);
+        Ok(true)
+    }
+
+    /// The buffer is on the device from here on; its streams are as they were told.
+    pub(super) fn arrive(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+        placement: Placement,
+    ) -> Result<(), AllocError> {
+        let buffer = self.buffers.get_mut(slot);
+        buffer.device = Some(placement);
+        self.counters.resident(buffer.size);
+        for stream in &buffer.recorded {
+            let recorded = Notice::RecordStream { block: placement.block, stream: *stream };
+            self.inner.notice(&mut self.fence.around(driver), recorded)?;
+        }
+        Ok(())
+    }
+
+    /// A block of host memory for `user` to write to (rule `spare_first`).
+    pub(super) fn host_room(
+        &mut self,
+        driver: &mut dyn Driver,
+        bytes: u64,
+        user: LineId,
+    ) -> Result<Option<HostBlock>, AllocError> {
+        loop {
+            if let Some(block) = self.host.take(driver, &mut self.lines, bytes, user)? {
+                return Ok(Some(block));
+            }
+            let Some(slot) = self.next_host_victim() else { return Ok(None) };
+            let buffer = self.buffers.get(slot);
+            if !(buffer.newest.device || buffer.newest.file) {
+                self.persist(driver, slot)?;
+            }
+            self.drop_host(slot);
+        }
+    }
+
+    /// The host has no room to read a buffer's contents into.
+    pub(super) fn no_host_room(
+        &self,
+        driver: &mut dyn Driver,
+        slot: u32,
+    ) -> Result<AllocError, AllocError> {
+        let Usage { active, reserved, .. } = self.inner.usage();
+        Ok(AllocError::from(OutOfMemory {
+            asked: self.buffers.get(slot).size,
+            device_free: driver.mem_info()?.0,
+            reserved,
+            active,
+            largest_free: 0,
+            limit: Some(self.settings.host_bytes),
+        }))
+    }
+
+    fn next_host_victim(&self) -> Option<u32> {
+        let persistent = self.settings.persistent != Persistent::None;
+        let found = self.host_order.iter().find(|((class, _), slot)| {
+            let buffer = self.buffers.get(*slot);
+            let spare = *class == 0;
+            // a placement holds until the next announcement
+            let lapsed = buffer.born < self.work;
+            buffer.pinned != self.work && (spare || persistent && lapsed && !buffer.fixed)
+        });
+        found.map(|(_, slot)| slot)
+    }
+}
