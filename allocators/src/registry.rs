@@ -166,6 +166,8 @@ pub const STRATEGIES: &[Strategy] = &[
     torch::STRATEGY,
     tiered::LRU,
     tiered::NEXT_USE,
+    tiered::PREDICTED,
+    tiered::ADAPTIVE,
 ];
 
 /// The wrappers.

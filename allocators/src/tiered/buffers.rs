@@ -137,8 +137,6 @@ impl Buffers {
 
     /// Slots of live buffers.
     pub(super) fn live(&self) -> Vec<u32> {
-        (0..self.slots.len() as u32)
-            .filter(|slot| self.get(*slot).state == State::Live)
-            .collect()
+        (0..self.slots.len() as u32).filter(|slot| self.get(*slot).state == State::Live).collect()
     }
 }

@@ -23,6 +23,11 @@ pub(super) trait Foresight: Send {
     /// When the buffer is used next.
     fn next_use(&self, slot: u32) -> Option<u64>;
 
+    /// Is it known that what the buffer holds is not used again before it is freed?
+    fn is_dead(&self, _slot: u32) -> bool {
+        false
+    }
+
     /// Buffers whose next use may have changed since the last call.
     fn changed(&mut self) -> Vec<u32>;
 

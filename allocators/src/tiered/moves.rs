@@ -74,11 +74,7 @@ impl Tiered {
     }
 
     /// Copies a buffer from host memory to its place on the device. The host copy stays, for as long as there is room for it.
-    pub(super) fn copy_in(
-        &mut self,
-        driver: &mut dyn Driver,
-        slot: u32,
-    ) -> Result<(), AllocError> {
+    pub(super) fn copy_in(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<(), AllocError> {
         let buffer = self.buffers.get_mut(slot);
         let (Some(to), Some(from)) = (buffer.device, buffer.host) else { return Ok(()) };
         self.lines.follow_now(driver, IN, buffer.home.0)?;
@@ -98,11 +94,7 @@ impl Tiered {
     }
 
     /// Writes a buffer's host copy to the file.
-    pub(super) fn persist(
-        &mut self,
-        driver: &mut dyn Driver,
-        slot: u32,
-    ) -> Result<(), AllocError> {
+    pub(super) fn persist(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<(), AllocError> {
         let buffer = self.buffers.get_mut(slot);
         let Some(from) = buffer.host else { return Ok(()) };
         if let Some(old) = buffer.file.filter(|old| old.at.size < from.bytes) {
@@ -126,11 +118,7 @@ impl Tiered {
     }
 
     /// Reads a buffer from the file into host memory; false if the host has no room.
-    pub(super) fn stage(
-        &mut self,
-        driver: &mut dyn Driver,
-        slot: u32,
-    ) -> Result<bool, AllocError> {
+    pub(super) fn stage(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<bool, AllocError> {
         let Some(from) = self.buffers.get(slot).file else { return Ok(true) };
         let Some(at) = self.host_room(driver, from.bytes, FILE)? else { return Ok(false) };
         let stream = self.lines.stream(driver, FILE)?;

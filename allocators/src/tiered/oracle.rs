@@ -1,5 +1,10 @@
 //! Foresees everything: reads the workload's own list of uses.
 //!
+//! | rule | what it says | source |
+//! |---|---|---|
+//! | `next_use` | the next use of a buffer is the one that the workload will make | Belady, MIN |
+//! | `dead` | a buffer that is freed without another use leaves without a copy: nobody will ask for what it holds | SuperNeurons (PPoPP 2018) 3.2, liveness |
+//!
 //! A use list is in works that list uses; the works that are announced are the same ones, but for those whose buffers all failed. So the next
 //! work is looked for by a buffer that it uses.
 
@@ -24,6 +29,8 @@ pub(super) struct Oracle {
     /// By ordinal: where its next use is in `times`, and the slot of its buffer.
     next: Vec<usize>,
     slots: Vec<u32>,
+    /// By ordinal: the workload frees it, after its last use.
+    freed: Vec<bool>,
     /// By slot.
     ordinals: Vec<u32>,
     /// The work that comes next.
@@ -55,6 +62,7 @@ impl Oracle {
         }
         let next = begins[..requests].to_vec();
         let slots = vec![NONE; requests];
+        let freed = future.requests.iter().map(|life| life.freed.is_some() && !life.shared);
         Self {
             uses,
             works,
@@ -62,6 +70,7 @@ impl Oracle {
             begins,
             next,
             slots,
+            freed: freed.collect(),
             ordinals: Vec::new(),
             cursor: 0,
             changed: Vec::new(),
@@ -117,6 +126,11 @@ impl Foresight for Oracle {
         let ordinal = self.ordinal(slot)?;
         let at = self.next[ordinal];
         (at < self.begins[ordinal + 1]).then(|| u64::from(self.times[at]))
+    }
+
+    fn is_dead(&self, slot: u32) -> bool {
+        let ends = self.ordinal(slot).is_some_and(|ordinal| self.freed[ordinal]);
+        ends && self.next_use(slot).is_none()
     }
 
     fn changed(&mut self) -> Vec<u32> {

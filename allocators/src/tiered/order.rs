@@ -42,11 +42,6 @@ impl Order {
         }
     }
 
-    /// Is the slot in?
-    pub(super) fn has(&self, slot: u32) -> bool {
-        self.keys.get(slot as usize).is_some_and(Option::is_some)
-    }
-
     /// All slots in order, with their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u32)> + '_ {
         self.set.iter().map(|(class, rank, slot)| ((*class, *rank), *slot))

@@ -3,6 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `victim` | when work needs room, buffers leave in the policy's order until it is there: without a foreseen use the one used longest ago, then the one used again last | Belady (IBM Systems Journal 1966), MIN; SwapAdvisor 4.2 |
+//! | `same_size` | of the 64 that leave next, one of just the wanted size goes first, so that the hole it leaves is filled | SwapAdvisor 4.1: victims come from the size class of the request |
 //! | `clean` | a buffer of which host or file hold the newest contents leaves without a copy | - |
 //! | `small` | buffers below `min_bytes` leave only when no other is left | DeepSpeed: `stage3_param_persistence_threshold` |
 //! | `refused` | once the device has refused, it is not asked for more than it then had, used or free, but for a last time when nobody else can leave | - |
@@ -16,6 +17,14 @@ use super::lines::{IN, LineId, OUT};
 use super::order::{Key, class};
 use super::settings::Persistent;
 use super::tiered::Tiered;
+
+/// How many of those that leave next are looked at for one of the wanted size (rule `same_size`).
+const LOOKED_AT: usize = 64;
+
+/// Is a buffer with this key used later than `work`, as far as is known?
+fn is_later((class, rank): Key, work: u64) -> bool {
+    class == class::UNFORESEEN || class == class::FORESEEN && u64::MAX - rank > work
+}
 
 impl Tiered {
     /// A place on the device for a buffer; buffers that are not used by the work under way leave for it.
@@ -37,7 +46,7 @@ impl Tiered {
                     answer => return answer,
                 }
             }
-            let Some(victim) = self.next_victim(only_clean) else {
+            let Some(victim) = self.next_victim(request.size, only_clean, None) else {
                 return match refusal.filter(|_| gone == 0) {
                     Some(refusal) => Err(refusal),
                     None => self.ask(driver, &request),
@@ -59,27 +68,13 @@ impl Tiered {
         work: u64,
     ) -> Result<Option<Placement>, AllocError> {
         let request = self.request(slot);
-        let used = self.inner.usage().active;
-        let room = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
-        let mut missing = request.size.saturating_sub(room);
-        let later = |(key, _): &(Key, u32)| {
-            key.0 == class::UNFORESEEN || key.0 == class::FORESEEN && u64::MAX - key.1 > work
-        };
-        let mut victims = Vec::new();
-        for (_, victim) in self.order.iter().take_while(later) {
-            if missing == 0 {
-                break;
-            }
-            let buffer = self.buffers.get(victim);
-            if buffer.pinned != self.work {
-                missing = missing.saturating_sub(buffer.size);
-                victims.push(victim);
-            }
-        }
-        if missing > 0 {
+        if !self.room_ahead(request.size, work) {
             return Ok(None);
         }
-        for victim in victims {
+        while !self.may_fit(request.size) {
+            let Some(victim) = self.next_victim(request.size, false, Some(work)) else {
+                return Ok(None);
+            };
             if !self.leave(driver, victim)? {
                 return Ok(None);
             }
@@ -91,26 +86,45 @@ impl Tiered {
         }
     }
 
+    /// Would there be room if all left that are used later than `work`?
+    fn room_ahead(&self, size: u64, work: u64) -> bool {
+        let used = self.inner.usage().active;
+        let room = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
+        let mut missing = size.saturating_sub(room);
+        for (_, slot) in self.order.iter().take_while(|(key, _)| is_later(*key, work)) {
+            if missing == 0 {
+                break;
+            }
+            let buffer = self.buffers.get(slot);
+            if buffer.pinned != self.work {
+                missing = missing.saturating_sub(buffer.size);
+            }
+        }
+        missing == 0
+    }
+
     fn request(&self, slot: u32) -> Request {
         let buffer = self.buffers.get(slot);
         Request { size: buffer.size, stream: buffer.home.1, ordinal: buffer.ordinal }
     }
 
-    fn next_victim(&self, only_clean: bool) -> Option<u32> {
-        let found = self.order.iter().find(|(_, slot)| {
+    /// Who leaves next (rules `victim`, `same_size`); with `work` only one that is used later than that, if at all.
+    fn next_victim(&self, wanted: u64, only_clean: bool, work: Option<u64>) -> Option<u32> {
+        let in_time = |(key, _): &(Key, u32)| work.is_none_or(|work| is_later(*key, work));
+        let may_leave = |slot: &u32| {
             let buffer = self.buffers.get(*slot);
             buffer.pinned != self.work && (!only_clean || buffer.is_clean())
-        });
-        found.map(|(_, slot)| slot)
+        };
+        let slots = self.order.iter().take_while(in_time).map(|(_, slot)| slot);
+        let mut first = slots.filter(may_leave).take(LOOKED_AT);
+        let next = first.next()?;
+        let same = |slot: &u32| self.buffers.get(*slot).size == wanted;
+        if same(&next) { Some(next) } else { first.find(same).or(Some(next)) }
     }
 
     /// A buffer leaves the device; false if what it holds has no place to go.
-    pub(super) fn leave(
-        &mut self,
-        driver: &mut dyn Driver,
-        slot: u32,
-    ) -> Result<bool, AllocError> {
-        let clean = self.buffers.get(slot).is_clean();
+    pub(super) fn leave(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<bool, AllocError> {
+        let clean = self.buffers.get(slot).is_clean() || self.foresight.is_dead(slot);
         if !clean && !self.copy_out(driver, slot, true)? {
             return Ok(false);
         }

@@ -57,11 +57,8 @@ pub(super) const PREDICTOR: OptionDoc = OptionDoc {
     default: "markov",
     help: "what foresees: markov, stride or lstm",
 };
-pub(super) const SEED: OptionDoc = OptionDoc {
-    name: "seed",
-    default: "0",
-    help: "of the weights that the lstm begins with",
-};
+pub(super) const SEED: OptionDoc =
+    OptionDoc { name: "seed", default: "0", help: "of the weights that the lstm begins with" };
 pub(super) const WINDOW: OptionDoc = OptionDoc {
     name: "window",
     default: "512",
@@ -69,16 +66,8 @@ pub(super) const WINDOW: OptionDoc = OptionDoc {
 };
 
 /// Options of `tiered.lru`.
-pub(crate) const LRU: &[OptionDoc] = &[
-    INNER,
-    DEVICE_BYTES,
-    HOST_BYTES,
-    HOST_CHUNK,
-    MIN_BYTES,
-    COMPRESS,
-    PERSISTENT,
-    RESTART_AT,
-];
+pub(crate) const LRU: &[OptionDoc] =
+    &[INNER, DEVICE_BYTES, HOST_BYTES, HOST_CHUNK, MIN_BYTES, COMPRESS, PERSISTENT, RESTART_AT];
 /// Options of `tiered.next_use`.
 pub(crate) const NEXT_USE: &[OptionDoc] = &[
     INNER,
@@ -175,9 +164,10 @@ fn limit(options: &Options, doc: &OptionDoc) -> Result<u64, OptionError> {
     match options.get(doc.name) {
         None => Ok(u64::MAX),
         Some(word) if word == doc.default => Ok(u64::MAX),
-        Some(text) => text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|_| {
-            bad(doc.name, text, &format!("{} or a size such as 4GiB", doc.default))
-        }),
+        Some(text) => text
+            .parse::<Bytes>()
+            .map(|bytes| bytes.0)
+            .map_err(|_| bad(doc.name, text, &format!("{} or a size such as 4GiB", doc.default))),
     }
 }
 

@@ -307,7 +307,8 @@ impl Allocator for Tiered {
         if !counted {
             return Ok(reply);
         }
-        let mut counters = if let Reply::Counters(counters) = reply { counters } else { Vec::new() };
+        let mut counters =
+            if let Reply::Counters(counters) = reply { counters } else { Vec::new() };
         self.counters.list(&self.watch, &mut counters);
         self.foresight.counters(&mut counters);
         Ok(Reply::Counters(counters))

@@ -123,12 +123,7 @@ impl Tiered {
     }
 
     /// Brings a buffer to the device now.
-    fn bring(
-        &mut self,
-        driver: &mut dyn Driver,
-        slot: u32,
-        reads: bool,
-    ) -> Result<(), AllocError> {
+    fn bring(&mut self, driver: &mut dyn Driver, slot: u32, reads: bool) -> Result<(), AllocError> {
         let buffer = self.buffers.get(slot);
         let fresh = !buffer.announced && !reads && buffer.newest.host;
         if buffer.newest.file && !buffer.newest.host && !self.stage(driver, slot)? {
