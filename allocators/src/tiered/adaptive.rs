@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `window` | every `window` announced works it is judged anew |
 //! | `training` | buffers that lived for a window or longer are written (weights and optimizer state), or what was made earlier is used again in reverse order (saved for the backward pass): the loop is predicted by `markov`, and what was used longest ago leaves |
-//! | `inference` | such buffers are only read, for four windows: the turns of the loop are predicted by `stride`, and of what is not foreseen what was used last leaves, since in a loop that is used again last |
+//! | `inference` | such buffers are only read, for two windows from the start, or for eight after training: the turns of the loop are predicted by `stride`, and of what is not foreseen what was used last leaves, since in a loop that is used again last |
 //! | `unknown` | until one of them is seen nothing is foretold: what was used longest ago leaves |
 
 use vramlab_sim::allocator::Block;
@@ -14,8 +14,9 @@ use super::markov::Markov;
 use super::plan::{Plan, Predictor};
 use super::stride::Stride;
 
-/// Windows without a sign of training after which it is over.
-const PATIENCE: u32 = 4;
+/// Windows without a sign of training after which it is over, or was none.
+const PATIENCE: u32 = 8;
+const PATIENCE_FIRST: u32 = 2;
 /// Uses in reverse order that are a sign of training, if they are two thirds of such uses.
 const REVERSE_MIN: u32 = 16;
 
@@ -131,7 +132,7 @@ impl Adaptive {
         let mode = match self.plan.predictor.mode {
             _ if training => Mode::Training,
             Mode::Training if self.quiet < PATIENCE => Mode::Training,
-            _ if old_reads > 0 && self.quiet >= PATIENCE => Mode::Inference,
+            _ if old_reads > 0 && self.quiet >= PATIENCE_FIRST => Mode::Inference,
             mode => mode,
         };
         if mode != self.plan.predictor.mode {

@@ -162,7 +162,7 @@ fn predictor(options: &Options) -> Foresees {
 
 fn adaptive(options: &Options) -> Foresees {
     let expected = "a number of works, 16 or more";
-    let window: u64 = options.parse(WINDOW.name, expected, 512)?;
+    let window: u64 = options.parse(WINDOW.name, expected, 128)?;
     if window < 16 {
         return Err(OptionError(format!("option {}={window}: expected {expected}", WINDOW.name)));
     }

@@ -61,11 +61,11 @@ const REMEMBERED: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Foretold {
     token: u32,
-    /// The buffer meant, if it is known.
+    /// The buffer meant, if it is known: it may be one that is not yet requested.
     slot: Option<u32>,
     /// The work that it belongs to.
     work: u64,
-    /// Position of the next use of the same buffer in the list.
+    /// Position of the next token of the same buffer in the list.
     again: Option<u64>,
 }
 
@@ -76,8 +76,6 @@ struct Known {
     kind: u32,
     /// Position of its last token.
     last: u64,
-    /// Position of its last token in the list, if not before `now`.
-    foretold_last: u64,
     /// Its next use in the list.
     next: Option<u64>,
 }
@@ -122,34 +120,40 @@ impl<P: Predictor> Plan<P> {
         }
     }
 
-    /// Something happened; was it foretold?
-    fn happened(&mut self, token: u32, kind: u32, slot: u32) -> bool {
+    /// Something happened; what was foretold, if it was this.
+    fn happened(&mut self, token: u32, kind: u32, slot: u32) -> Option<Foretold> {
         if self.list.is_empty() {
             self.extend(1);
         }
-        let front = self.list.front().copied();
-        let foretold = front.filter(|front| front.token == token);
+        let foretold = self.list.front().copied().filter(|front| front.token == token);
         self.predictor.see(token, kind);
+        self.who[(self.now % REMEMBERED) as usize] = slot;
         match foretold {
             Some(front) => {
                 self.list.pop_front();
+                self.now += 1;
                 if let Some(slot) = front.slot {
-                    let next = front.again.map(|at| self.list[(at - self.now - 1) as usize].work);
-                    self.known[slot as usize].next = next;
-                    self.changed.push(slot);
+                    self.expect(slot, front.again);
                 }
                 if self.list.is_empty() {
                     self.predictor.rewind();
                 }
             }
-            None => self.discard(),
+            None => {
+                self.now += 1;
+                self.discard();
+            }
         }
-        self.who[(self.now % REMEMBERED) as usize] = slot;
-        self.now += 1;
         if self.list.is_empty() {
             self.list_work = self.work;
         }
-        foretold.is_some()
+        foretold
+    }
+
+    /// The buffer's next use in the list is there.
+    fn expect(&mut self, slot: u32, at: Option<u64>) {
+        self.known[slot as usize].next = at.map(|at| self.list[(at - self.now) as usize].work);
+        self.changed.push(slot);
     }
 
     /// Throws the list away.
@@ -178,39 +182,35 @@ impl<P: Predictor> Plan<P> {
             }
             let Some(token) = self.predictor.foretell() else { return };
             let at = self.now + self.list.len() as u64;
-            let slot = token.checked_sub(USE).and_then(|d| self.meant(at.checked_sub(d.into())?));
             let work = self.list_work;
-            if let Some(slot) = slot {
-                let known = &mut self.known[slot as usize];
-                match known.next {
-                    Some(_) => {
-                        let before = (known.foretold_last - self.now) as usize;
-                        self.list[before].again = Some(at);
-                    }
-                    None => {
-                        known.next = Some(work);
-                        self.changed.push(slot);
-                    }
-                }
-                known.foretold_last = at;
-            }
+            let slot = token.checked_sub(USE).and_then(|distance| self.link(at, distance, work));
             self.list.push_back(Foretold { token, slot, work, again: None });
             self.list_work += u64::from(token == END);
         }
     }
 
-    /// The live buffer whose last token, seen or foretold, is at this position.
-    fn meant(&self, at: u64) -> Option<u32> {
-        if let Some(ahead) = at.checked_sub(self.now) {
-            let slot = self.list.get(ahead as usize)?.slot?;
-            return (self.known[slot as usize].foretold_last == at).then_some(slot);
+    /// A use is foretold at a position: the buffer that it means, if that exists and this is known to be its next token.
+    fn link(&mut self, at: u64, distance: u32, work: u64) -> Option<u32> {
+        let last = at.checked_sub(distance.into())?;
+        if let Some(ahead) = last.checked_sub(self.now) {
+            let earlier = self.list.get_mut(ahead as usize)?;
+            if earlier.token == END || earlier.again.is_some() {
+                return None; // it was no buffer's, or not its last
+            }
+            earlier.again = Some(at);
+            return earlier.slot;
         }
-        if self.now - at > REMEMBERED {
+        if self.now - last > REMEMBERED {
             return None;
         }
-        let slot = self.who[(at % REMEMBERED) as usize];
-        let known = self.known.get(slot as usize)?;
-        (known.live && known.last == at && known.next.is_none()).then_some(slot)
+        let slot = self.who[(last % REMEMBERED) as usize];
+        let known = self.known.get_mut(slot as usize)?;
+        if !known.live || known.last != last || known.next.is_some() {
+            return None;
+        }
+        known.next = Some(work);
+        self.changed.push(slot);
+        Some(slot)
     }
 }
 
@@ -220,9 +220,17 @@ impl<P: Predictor> Foresight for Plan<P> {
             self.known.resize(slot as usize + 1, Known::default());
         }
         let kind = (size as u32) ^ (size >> 32) as u32;
-        self.happened(BIRTH, kind, slot);
-        self.known[slot as usize] =
-            Known { live: true, kind, last: self.now - 1, ..Known::default() };
+        self.known[slot as usize] = Known { live: true, kind, ..Known::default() };
+        let foretold = self.happened(BIRTH, kind, slot);
+        self.known[slot as usize].last = self.now - 1;
+        if let Some(first) = foretold.and_then(|birth| birth.again) {
+            self.expect(slot, Some(first));
+            let mut next = Some(first);
+            while let Some(at) = next {
+                let entry = &mut self.list[(at - self.now) as usize];
+                (entry.slot, next) = (Some(slot), entry.again);
+            }
+        }
     }
 
     fn gone(&mut self, slot: u32) {
@@ -239,7 +247,8 @@ impl<P: Predictor> Foresight for Plan<P> {
             let distance = (self.now - known.last).min(u64::from(u32::MAX - USE)) as u32;
             let kind = known.kind.rotate_left(1) ^ u32::from(used.write);
             self.asked += 1;
-            self.right += u64::from(self.happened(USE + distance, kind, used.slot));
+            let foretold = self.happened(USE + distance, kind, used.slot);
+            self.right += u64::from(foretold.is_some());
             self.known[used.slot as usize].last = self.now - 1;
         }
         self.happened(END, 0, NOBODY);

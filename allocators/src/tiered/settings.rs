@@ -61,7 +61,7 @@ pub(super) const SEED: OptionDoc =
     OptionDoc { name: "seed", default: "0", help: "of the weights that the lstm begins with" };
 pub(super) const WINDOW: OptionDoc = OptionDoc {
     name: "window",
-    default: "512",
+    default: "128",
     help: "announced works after which it is judged anew what they look like",
 };
 
