@@ -25,6 +25,8 @@ const WITH_OPTIONS: &[&str] = &[
     "classic.slab:slab=8MiB",
     "classic.tlsf:arena=100%",
     "classic.worst_fit:align=2MiB",
+    "tiered.lru:host_bytes=64MiB",
+    "tiered.predicted:inner=classic.best_fit,device_bytes=64MiB",
     "torch.caching:expandable_segments=true",
     "torch.caching:max_split_size_mb=32,roundup_power2_divisions=4",
     "torch.caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.5",

@@ -11,7 +11,7 @@
 //!
 //! | rule | what it says | source | file |
 //! |---|---|---|---|
-//! | `born` | a request is served on the device if there is room, else in pinned host memory, which the device can reach, until work uses it; one that the empty device could not hold is refused | a placement holds until the next announcement | `tiered` |
+//! | `born` | a request is served on the device if there is room, else in pinned host memory, which the device can reach, until work uses it; one that the empty device could not hold is refused | a placement holds until the next announcement | `strategy` |
 //! | `resident`, `fresh`, `prefetch`, `write_through` | all buffers of a piece of work are there before it is queued; what is foreseen comes ahead | vDNN (Rhu et al., MICRO 2016); ZeRO-Infinity (Rajbhandari et al., SC 2021) | `uses` |
 //! | `victim`, `clean`, `small`, `refused`, `spare_first` | who leaves, and when without a copy | Belady 1966; SwapAdvisor (Huang et al., ASPLOS 2020); DeepSpeed | `room` |
 //! | `copy_streams`, `wait`, `marks` | copies run beside work, ordered by events | SwapAdvisor; vDNN | `lines`, `moves` |
@@ -50,14 +50,14 @@ mod restart;
 mod room;
 mod settings;
 mod stopwatch;
+mod strategy;
 mod stride;
-mod tiered;
 mod uses;
 
 use vramlab_sim::allocator::Allocator;
 use vramlab_sim::future::Future;
 
-use crate::options::{OptionDoc, OptionError, Options};
+use crate::options::{OptionError, Options};
 use crate::registry::{Made, Status, Strategy};
 
 use adaptive::Adaptive;
@@ -67,8 +67,8 @@ use markov::Markov;
 use oracle::Oracle;
 use plan::Plan;
 use settings::{PREDICTOR, SEED, Settings, WINDOW, inert};
+use strategy::Tiered;
 use stride::Stride;
-use tiered::Tiered;
 
 /// The registry's line of `tiered.lru`.
 pub const LRU: Strategy = Strategy::plain(
@@ -128,15 +128,20 @@ fn build(
     inner: Option<Box<dyn Allocator>>,
     future: &Future,
 ) -> Made {
-    let (known, foresight): (&[OptionDoc], fn(&Options, &Future) -> Foresees) = match name {
-        "tiered.lru" => (settings::LRU, |_, _| Ok(Box::new(Nothing))),
-        "tiered.next_use" => (settings::NEXT_USE, |_, future| Ok(Box::new(Oracle::new(future)))),
-        "tiered.predicted" => (settings::PREDICTED, |options, _| predictor(options)),
-        "tiered.adaptive" => (settings::ADAPTIVE, |options, _| adaptive(options)),
+    let known = match name {
+        "tiered.lru" => settings::LRU,
+        "tiered.next_use" => settings::NEXT_USE,
+        "tiered.predicted" => settings::PREDICTED,
+        "tiered.adaptive" => settings::ADAPTIVE,
         _ => return Err(OptionError(format!("{name:?} is not of the tiered family"))),
     };
     options.check(name, known)?;
-    let foresight = foresight(options, future)?;
+    let foresight: Box<dyn Foresight> = match name {
+        "tiered.next_use" => Box::new(Oracle::new(future)),
+        "tiered.predicted" => predictor(options)?,
+        "tiered.adaptive" => adaptive(options)?,
+        _ => Box::new(Nothing),
+    };
     let settings = Settings::parse(options)?;
     let inner = match inner {
         Some(inner) => inner,
@@ -168,3 +173,6 @@ fn adaptive(options: &Options) -> Foresees {
     }
     Ok(Box::new(Adaptive::new(window)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 //!   device ───┘                                               └▶ host ─┘                   └▶ file
 //!      ▲                                                        │ ▲                           │
 //!      └─ IN: after the memory is free in its home stream's ────┘ └─ FILE: after the host ────┘
-//!         order, and after OUT or FILE wrote the host copy           memory is free
+//!         order, which is after OUT, and after FILE                  memory is free
 //! ```
 
 use vramlab_sim::allocator::AllocError;
@@ -17,7 +17,7 @@ use super::host::HostBlock;
 use super::lines::{FILE, IN, OUT};
 use super::order::class;
 use super::settings::Persistent;
-use super::tiered::Tiered;
+use super::strategy::Tiered;
 
 impl Tiered {
     /// Copies a buffer from device to host memory, compressed if it is `leaving` and that is on; false if the host has no room.
@@ -77,8 +77,8 @@ impl Tiered {
     pub(super) fn copy_in(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<(), AllocError> {
         let buffer = self.buffers.get_mut(slot);
         let (Some(to), Some(from)) = (buffer.device, buffer.host) else { return Ok(()) };
+        // which waited for OUT when the buffer left
         self.lines.follow_now(driver, IN, buffer.home.0)?;
-        self.lines.follow(driver, IN, OUT, buffer.copies[OUT])?;
         self.lines.follow(driver, IN, FILE, buffer.copies[FILE])?;
         let stream = self.lines.stream(driver, IN)?;
         driver.copy(from.at.address, to.address, from.bytes, Direction::HostToDevice, stream)?;

@@ -3,6 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `next_use` | the next use of a buffer is the one that the workload will make | Belady, MIN |
+//! | `least` | so what comes back is least, where sizes are alike; what leaves need not be, since what is not written again leaves without a copy from the second time on | - |
 //! | `dead` | a buffer that is freed without another use leaves without a copy: nobody will ask for what it holds | SuperNeurons (PPoPP 2018) 3.2, liveness |
 //!
 //! A use list is in works that list uses; the works that are announced are the same ones, but for those whose buffers all failed. So the next

@@ -13,7 +13,7 @@ use vramlab_sim::driver::{Driver, DriverExt};
 
 use super::buffers::Newest;
 use super::lines::COPIES;
-use super::tiered::Tiered;
+use super::strategy::Tiered;
 
 impl Tiered {
     pub(super) fn restart(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {

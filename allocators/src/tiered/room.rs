@@ -16,7 +16,7 @@ use super::host::HostBlock;
 use super::lines::{IN, LineId, OUT};
 use super::order::{Key, class};
 use super::settings::Persistent;
-use super::tiered::Tiered;
+use super::strategy::Tiered;
 
 /// How many of those that leave next are looked at for one of the wanted size (rule `same_size`).
 const LOOKED_AT: usize = 64;
@@ -95,9 +95,8 @@ impl Tiered {
             if missing == 0 {
                 break;
             }
-            let buffer = self.buffers.get(slot);
-            if buffer.pinned != self.work {
-                missing = missing.saturating_sub(buffer.size);
+            if !self.is_pinned(slot) {
+                missing = missing.saturating_sub(self.buffers.get(slot).size);
             }
         }
         missing == 0
@@ -112,8 +111,7 @@ impl Tiered {
     fn next_victim(&self, wanted: u64, only_clean: bool, work: Option<u64>) -> Option<u32> {
         let in_time = |(key, _): &(Key, u32)| work.is_none_or(|work| is_later(*key, work));
         let may_leave = |slot: &u32| {
-            let buffer = self.buffers.get(*slot);
-            buffer.pinned != self.work && (!only_clean || buffer.is_clean())
+            !self.is_pinned(*slot) && (!only_clean || self.buffers.get(*slot).is_clean())
         };
         let slots = self.order.iter().take_while(in_time).map(|(_, slot)| slot);
         let mut first = slots.filter(may_leave).take(LOOKED_AT);
@@ -204,12 +202,14 @@ impl Tiered {
 
     fn next_host_victim(&self) -> Option<u32> {
         let persistent = self.settings.persistent != Persistent::None;
-        let found = self.host_order.iter().find(|((class, _), slot)| {
+        let spare_or_kept =
+            self.host_order.iter().take_while(|((class, _), _)| *class == 0 || persistent);
+        let mut slots = spare_or_kept.map(|((class, _), slot)| (class == 0, slot));
+        let found = slots.find(|(spare, slot)| {
             let buffer = self.buffers.get(*slot);
-            let spare = *class == 0;
             // a placement holds until the next announcement
-            let lapsed = buffer.born < self.work;
-            buffer.pinned != self.work && (spare || persistent && lapsed && !buffer.fixed)
+            let lapsed = buffer.born < self.work && !buffer.fixed;
+            !self.is_pinned(*slot) && (*spare || lapsed)
         });
         found.map(|(_, slot)| slot)
     }

@@ -15,7 +15,7 @@ use super::foresight::Used;
 use super::lines::{IN, LineId, OUT};
 use super::settings::{Persistent, RestartAt};
 use super::stopwatch::Stopwatch;
-use super::tiered::Tiered;
+use super::strategy::Tiered;
 use crate::parts::nulls::Nulls;
 
 impl Tiered {
@@ -35,6 +35,7 @@ impl Tiered {
         }
         let used = self.look_up(uses)?;
         self.work += 1;
+        self.announcing = true;
         for Used { slot, .. } in &used {
             self.buffers.get_mut(*slot).pinned = self.work;
         }
@@ -44,6 +45,7 @@ impl Tiered {
         }
         let line = self.lines.of(stream);
         let done = self.bring_all(driver, line, stream, &used);
+        self.announcing = false;
         for announced in uses.iter_mut().filter(|announced| !Nulls::owns(announced.block)) {
             let slot = self.buffers.find(announced.block)?;
             if let Some(placement) = self.buffers.get(slot).device {
@@ -68,22 +70,29 @@ impl Tiered {
         used: &[Used],
     ) -> Result<(), AllocError> {
         self.meet_prefetched(driver, line, stream, used)?;
-        let missing = |it: &Self| used.iter().any(|u| it.buffers.get(u.slot).device.is_none());
-        if missing(self) {
-            let before = if self.moving {
-                Some(Stopwatch::start(driver, &mut self.lines, stream)?)
-            } else {
-                None
-            };
-            for Used { slot, .. } in used {
-                if self.buffers.get(*slot).device.is_none() {
-                    let reads = used.iter().any(|u| u.slot == *slot && !u.write);
-                    self.bring(driver, *slot, reads)?;
-                    self.join_line(driver, line, *slot)?;
-                }
-            }
-            if let Some(before) = before {
-                self.watch.stop(driver, &mut self.lines, stream, before, 0)?;
+        let off = |it: &Self| used.iter().any(|u| it.buffers.get(u.slot).device.is_none());
+        let waits = self.moving && (off(self) || self.must_wait(line, used));
+        let before =
+            if waits { Some(Stopwatch::start(driver, &mut self.lines, stream)?) } else { None };
+        let done = self.bring_missing(driver, line, used);
+        if let Some(before) = before {
+            self.watch.stop(driver, &mut self.lines, stream, before, 0)?;
+        }
+        done?;
+        self.prefetch(driver)
+    }
+
+    fn bring_missing(
+        &mut self,
+        driver: &mut dyn Driver,
+        line: LineId,
+        used: &[Used],
+    ) -> Result<(), AllocError> {
+        for Used { slot, .. } in used {
+            if self.buffers.get(*slot).device.is_none() {
+                let reads = used.iter().any(|u| u.slot == *slot && !u.write);
+                self.bring(driver, *slot, reads)?;
+                self.lines.follow_now(driver, line, self.buffers.get(*slot).home.0)?;
             }
         }
         for Used { slot, write } in used {
@@ -93,7 +102,16 @@ impl Tiered {
                 self.lines.follow(driver, line, OUT, copies[OUT])?;
             }
         }
-        self.prefetch(driver)
+        Ok(())
+    }
+
+    /// Must the line wait for copies of buffers that are there?
+    fn must_wait(&self, line: LineId, used: &[Used]) -> bool {
+        used.iter().any(|Used { slot, write }| {
+            let copies = self.buffers.get(*slot).copies;
+            let out = *write && self.lines.must_wait(line, OUT, copies[OUT]);
+            out || self.lines.must_wait(line, IN, copies[IN])
+        })
     }
 
     /// Buffers that came ahead are used: were they there in time?
@@ -129,30 +147,17 @@ impl Tiered {
         if buffer.newest.file && !buffer.newest.host && !self.stage(driver, slot)? {
             return Err(self.no_host_room(driver, slot)?);
         }
+        if fresh {
+            self.drop_host(slot); // whoever leaves for it may need the room
+        }
         let placement = self.find_place(driver, slot)?;
         self.arrive(driver, slot, placement)?;
-        if fresh {
-            self.drop_host(slot);
-        } else if self.buffers.get(slot).newest.host {
+        if self.buffers.get(slot).newest.host {
             self.counters.fetches += 1;
             self.copy_in(driver, slot)?;
         }
         self.buffers.get_mut(slot).newest.device = true;
         self.rank(slot);
-        Ok(())
-    }
-
-    /// Work on a line comes after the buffer was given its memory, and after its copy.
-    fn join_line(
-        &mut self,
-        driver: &mut dyn Driver,
-        line: LineId,
-        slot: u32,
-    ) -> Result<(), AllocError> {
-        let buffer = self.buffers.get(slot);
-        let (home, copies) = (buffer.home.0, buffer.copies);
-        self.lines.follow_now(driver, line, home)?;
-        self.lines.follow(driver, line, IN, copies[IN])?;
         Ok(())
     }
 

@@ -3,6 +3,9 @@
 //! Every write of a buffer by work is a new version of it. A copy carries what lies at one end to the other; what is written over is gone.
 //! Every access is checked to be ordered, by happens-before, after the accesses that it depends on.
 
+pub(crate) mod program;
+pub(crate) mod run;
+
 use std::collections::BTreeMap;
 
 use vramlab_sim::SimMachine;

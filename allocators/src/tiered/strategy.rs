@@ -3,7 +3,7 @@
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
 };
-use vramlab_sim::driver::{Address, Driver};
+use vramlab_sim::driver::{Address, Driver, DriverExt};
 use vramlab_sim::units::StreamId;
 
 use super::buffers::{Buffer, Buffers, Newest, State, Stored};
@@ -37,10 +37,14 @@ pub(super) struct Tiered {
     nulls: Nulls,
     /// Announced works.
     pub(super) work: u64,
+    /// Work has been announced and is not queued yet: its buffers stay.
+    pub(super) announcing: bool,
     /// Something has been copied: from here on works are marked.
     pub(super) moving: bool,
     /// Bytes that could be in use when the device last refused; more is not asked for.
     pub(super) capacity: Option<u64>,
+    /// Bytes of the device.
+    total: Option<u64>,
     /// A restart is due with the next announcement.
     pub(super) restart_due: bool,
     /// Captures and private pools under way.
@@ -68,11 +72,18 @@ impl Tiered {
             counters: Counters::default(),
             nulls: Nulls::default(),
             work: 0,
+            announcing: false,
             moving: false,
             capacity: None,
+            total: None,
             restart_due: false,
             capturing: 0,
         }
+    }
+
+    /// Does the work under way use the buffer?
+    pub(super) fn is_pinned(&self, slot: u32) -> bool {
+        self.announcing && self.buffers.get(slot).pinned == self.work
     }
 
     /// Could the device have room for `size` bytes, as far as is known?
@@ -85,6 +96,18 @@ impl Tiered {
     pub(super) fn learn(&mut self, refusal: &AllocError) {
         if let AllocError::OutOfMemory(numbers) = refusal {
             self.capacity = Some(numbers.reserved.saturating_add(numbers.device_free));
+        }
+    }
+
+    /// Bytes of the device, within the fence; the driver is asked once.
+    fn total(&mut self, driver: &mut dyn Driver) -> Result<u64, AllocError> {
+        match self.total {
+            Some(total) => Ok(total),
+            None => {
+                let total = self.fence.around(driver).mem_info()?.1;
+                self.total = Some(total);
+                Ok(total)
+            }
         }
     }
 
@@ -131,9 +154,9 @@ impl Tiered {
                 placement => return Ok(buffer.born_on_device(placement?)),
             }
         }
-        // what the device could not hold if it were empty is refused
-        if self.capacity.is_none_or(|capacity| request.size <= capacity)
-            && !buffer.fixed
+        // what the empty device could not hold is refused
+        if !buffer.fixed
+            && request.size <= self.total(driver)?
             && let Some(block) = self.host_room(driver, request.size, home)?
         {
             buffer.host = Some(Stored { at: block, bytes: request.size, packed: false });
@@ -287,11 +310,10 @@ impl Allocator for Tiered {
             Notice::Completed { block } => return self.complete(driver, block),
             // where an inner block lies is this strategy's affair
             Notice::Resize { .. } | Notice::Adopt(_) => return Ok(Reply::Unsupported),
-            Notice::Mark { name } => {
-                if self.settings.restart_at == Some(RestartAt::Mark(name.to_owned())) {
-                    self.restart_due = true;
-                    self.settings.restart_at = None;
-                }
+            Notice::Mark { name } if matches!(&self.settings.restart_at, Some(RestartAt::Mark(at)) if at == name) =>
+            {
+                self.restart_due = true;
+                self.settings.restart_at = None;
             }
             Notice::EmptyCache => self.host.empty(driver, &mut self.lines)?,
             Notice::PoolBegin { .. } | Notice::CaptureBegin { .. } => self.capturing += 1,
