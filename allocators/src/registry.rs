@@ -13,7 +13,7 @@ use vramlab_sim::machine::Memory;
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
 use crate::{
     bound, classic, cuda, cupy, host, onnxruntime, paddle, planned, rmm, serving, stitch,
-    tensorflow, torch,
+    tensorflow, tiered, torch,
 };
 
 /// How far a strategy was held against the system that it models.
@@ -248,6 +248,10 @@ pub const STRATEGIES: &[Strategy] = &[
     planned::best_gap::STRATEGY,
     planned::reuse::STRATEGY,
     torch::pinned::STRATEGY,
+    tiered::LRU,
+    tiered::NEXT_USE,
+    tiered::PREDICTED,
+    tiered::ADAPTIVE,
 ];
 
 /// The wrappers.

@@ -55,6 +55,8 @@ const WITH_OPTIONS: &[&str] = &[
     "stitch.gmlake:fragLimit=4194304,defragLevel=1",
     "stitch.gmlake:fragLimit=4194304,reAlloc=1",
     "stitch.gmlake:vmmDefragment=0,conf='max_split_size_mb:24,roundup_power2_divisions:8'",
+    "tiered.lru:host_bytes=64MiB",
+    "tiered.predicted:inner=classic.best_fit,device_bytes=64MiB",
     "torch.caching:expandable_segments=true",
     "torch.caching:max_split_size_mb=32,roundup_power2_divisions=4",
     "torch.caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.5",

@@ -73,6 +73,9 @@ pub struct Row {
     pub ooms: u64,
     pub invalid_sizes: u64,
     pub alloc_retries: Option<u64>,
+    /// Under tiering.
+    pub resident: Option<u64>,
+    pub peak_resident: Option<u64>,
     pub live_floor: u64,
     pub peak_requested: u64,
     pub peak_allocated: u64,
@@ -217,6 +220,8 @@ impl Row {
         self.ooms = report.ooms;
         self.invalid_sizes = report.invalid_sizes;
         self.alloc_retries = report.counter("num_alloc_retries");
+        self.resident = report.counter("resident");
+        self.peak_resident = report.counter("peak_resident");
         self.live_floor = f.live_floor();
         (self.peak_requested, self.requested) = (f.requested.peak, f.requested.current);
         (self.peak_allocated, self.allocated) = (f.allocated.peak, f.allocated.current);

@@ -10,19 +10,20 @@ mod locks;
 mod memory;
 mod setup;
 mod tally;
+mod work;
 
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, Notice, Reply, Usage, Use};
 use crate::driver::{DriverError, DriverExt};
-use crate::machine::{Machine, Memory, Toucher};
+use crate::machine::{Machine, Memory};
 use crate::op::{NameId, Op};
 use crate::report::Report;
 use crate::source::{Answered, Source, Step};
-use crate::units::{BufferId, DeviceId, EventId, StreamId};
+use crate::units::{DeviceId, EventId, StreamId};
 
+use buffers::Buffers;
 pub use buffers::Prelude;
-use buffers::{Buffers, State};
 pub use error::RunError;
 use kv::Caches;
 pub use locks::Locking;
@@ -74,7 +75,13 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         if let Some(op) = op {
             let outcome = engine.op(&op, source)?;
             progress = outcome.is_progress();
-            answered = outcome.answer();
+            answered = match outcome {
+                // work that could not be resident is no request
+                Outcome::Refused(_) if matches!(op, Op::Work { .. } | Op::Touch { .. }) => {
+                    Answered::Skipped
+                }
+                _ => outcome.answer(),
+            };
             if !op.is_setting() {
                 if let Some(observer) = observer.as_deref_mut() {
                     observer.after(&engine.seen(&op, &outcome, source));
@@ -192,77 +199,6 @@ impl Engine<'_> {
                 Ok(Outcome::Done)
             }
         }
-    }
-
-    fn work(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        stream: StreamId,
-        duration: u64,
-    ) -> Result<Outcome, RunError> {
-        let listed = source.uses();
-        if listed.is_empty() {
-            return self
-                .machine
-                .launch(stream, duration)
-                .map_err(|e| self.driver(op, e))
-                .map(|()| Outcome::Done);
-        }
-        let device = usize::from(self.device.0);
-        self.buffers.watch_races();
-        let mut uses = std::mem::take(&mut self.uses);
-        uses.clear();
-        for used in listed {
-            if let Some(buffer) = self.block(op, source, used.id)? {
-                let (block, address, size) = (buffer.block, buffer.address, buffer.size);
-                uses.push(Use { block, address, size, write: used.write });
-            }
-        }
-        self.strategies[device]
-            .before_work(self.machine, stream, &mut uses)
-            .map_err(|e| self.strategy(op, e))?;
-        if self.memory == Memory::Managed {
-            for used in uses.iter().filter(|used| used.size > 0) {
-                let by = Toucher::Device(stream);
-                let touched = self.machine.touch(used.address, used.size, used.write, by);
-                touched.map_err(|e| self.driver(op, e))?;
-            }
-        }
-        self.machine.launch(stream, duration).map_err(|e| self.driver(op, e))?;
-        self.strategies[device]
-            .after_work(self.machine, stream, &uses)
-            .map_err(|e| self.strategy(op, e))?;
-        let mut moved = uses.iter();
-        for used in listed {
-            let at = (self.index, source.name(used.id));
-            if let Some(buffer) = self.buffers.get(used.id)
-                && buffer.state == State::Live
-            {
-                buffer.address = moved.next().map_or(buffer.address, |u| u.address);
-                let mut history = buffer.history.take().unwrap_or_default();
-                self.buffers.races.used(self.machine, &mut history, at, stream);
-                if let Some(buffer) = self.buffers.get(used.id) {
-                    buffer.history = Some(history);
-                }
-            }
-        }
-        self.uses = uses;
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn touch(&mut self, op: &Op, source: &dyn Source, id: BufferId) -> Result<Outcome, RunError> {
-        let range = source.touch();
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
-        let (address, size) = (buffer.address, buffer.requested);
-        let offset = range.offset.min(size);
-        let bytes = if range.bytes == 0 { size - offset } else { range.bytes.min(size - offset) };
-        let by = if range.by_host { Toucher::Host } else { Toucher::Device(range.stream) };
-        self.machine
-            .touch(address + offset, bytes, range.write, by)
-            .map_err(|e| self.driver(op, e))?;
-        Ok(Outcome::Done)
     }
 
     /// A notice on the current device that costs time and may change what is held.

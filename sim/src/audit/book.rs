@@ -122,6 +122,14 @@ impl Book {
         *self.reserved.of(memory) += size;
     }
 
+    /// Does the address lie in host memory?
+    pub(super) fn is_host(&self, address: u64) -> bool {
+        self.ranges
+            .range(..=address)
+            .next_back()
+            .is_some_and(|(_, range)| range.memory == Memory::Host)
+    }
+
     /// A state that the strategy starts from.
     pub(super) fn adopt(&mut self, layout: &Layout) {
         for segment in &layout.segments {

@@ -226,6 +226,13 @@ impl SimMachine {
                 self.synchronised();
             }
             Call::EventDestroy { event } => self.time.destroy_event(event)?,
+            Call::EventElapsed { from, to } => {
+                return Ok(Answer::Value(self.time.elapsed(from, to)?));
+            }
+            Call::Launch { stream, duration } => {
+                let slot = self.slot(stream);
+                self.time.queue(slot, duration, 0);
+            }
             _ => return Err(DriverError::NotSupported { call: call.name() }),
         }
         Ok(Answer::Done)
@@ -279,6 +286,9 @@ impl SimMachine {
                 self.pay(kind, size);
                 Ok(Answer::Done)
             }
+            Call::Copy { .. } => self.copy_call(kind, call),
+            Call::FileRead { .. } | Call::FileWrite { .. } if !families.files => lacks(),
+            Call::FileRead { .. } | Call::FileWrite { .. } => self.copy_call(kind, call),
             Call::MemInfo => {
                 self.pay(kind, 0);
                 let books = &self.device().books;

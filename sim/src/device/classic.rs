@@ -223,6 +223,14 @@ impl HostMemory {
         Ok(range.asked)
     }
 
+    /// Does all of it lie in one live range?
+    pub(super) fn contains(&self, address: Address, size: u64) -> bool {
+        let range = self.live.range(..=address).next_back();
+        range.is_some_and(|(start, range)| {
+            size <= range.asked && address - start <= range.asked - size
+        })
+    }
+
     pub(super) fn origin(&self, address: Address) -> Option<Origin> {
         let (start, range) = self.live.range(..=address).next_back()?;
         (address - start < range.taken).then_some(Origin {

@@ -50,10 +50,7 @@ impl Machine for SimMachine {
         direction: Direction,
     ) -> Result<(), DriverError> {
         self.pay_price(CostTable::launch, 0);
-        let slot = self.slot(stream);
-        let device = &mut self.devices[self.current];
-        let engine = &mut device.engines[direction as usize];
-        *engine = self.time.queue(slot, device.options.links.get(direction).ns(bytes), *engine);
+        self.queue_transfer(stream, bytes, direction);
         Ok(())
     }
 
@@ -68,12 +65,9 @@ impl Machine for SimMachine {
             return self.touch_managed(address, bytes, write, by);
         }
         let device = &self.devices[self.current];
-        let place = device.mallocs.physical(address);
-        let place = place.or_else(|| device.pools.physical(address));
-        let place = place.is_some_and(|place| place.run >= bytes);
         let fine = match by {
             Toucher::Host => device.host.origin(address).is_some(),
-            Toucher::Device(_) => place || device.vmm.accessible(address, bytes),
+            Toucher::Device(_) => device.reaches(address, bytes),
         };
         if fine {
             return Ok(());

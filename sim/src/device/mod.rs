@@ -9,6 +9,7 @@
 //! | `pools`, `pool` | stream-ordered malloc and free |
 //! | `managed` | managed memory: faults, moves, eviction |
 //! | `calls` | what each driver call does |
+//! | `copies` | copies between device, host and file |
 //! | `machine` | what only the engine may ask |
 //! | `options` | what a device is like |
 //! | `timeline` | host clock, streams, events, happens-before |
@@ -22,6 +23,7 @@ mod address;
 mod books;
 mod calls;
 mod classic;
+mod copies;
 mod cost;
 mod file;
 mod machine;

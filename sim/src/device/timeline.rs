@@ -121,6 +121,8 @@ struct Event {
     live: bool,
     /// ns; 0 if never recorded.
     at: u64,
+    /// ns that a stopwatch shows: the stream passes the event not before it is recorded.
+    passed_at: u64,
     clock: Clock,
 }
 
@@ -280,6 +282,7 @@ impl Timeline {
         let event = &mut self.events[at as usize];
         event.live = true;
         event.at = 0;
+        event.passed_at = 0;
         event.clock.clear();
         EventId(at)
     }
@@ -308,6 +311,7 @@ impl Timeline {
         let stream = &self.streams[slot as usize];
         let event = &mut self.events[at];
         event.at = stream.ends_at;
+        event.passed_at = stream.ends_at.max(self.now);
         event.clock.clone_from(&*stream.clock);
         set(&mut event.clock, slot, stream.epoch);
         Ok(())
@@ -321,6 +325,18 @@ impl Timeline {
             self.host_version += u64::from(learn(&mut self.host, &self.events[at].clock));
         }
         Ok(complete)
+    }
+
+    /// ns from one event to another; 0 if it is the other way round.
+    pub(super) fn elapsed(&self, from: EventId, to: EventId) -> Result<u64, DriverError> {
+        let call = "cudaEventElapsedTime";
+        let (from, to) = (self.event(call, from)?, self.event(call, to)?);
+        let [from, to] = [from, to].map(|at| self.events[at].passed_at);
+        if from.max(to) > self.now {
+            let what = "an event is not complete: not ready".into();
+            return Err(DriverError::Failed { call, what });
+        }
+        Ok(to.saturating_sub(from))
     }
 
     pub(super) fn join_event(&mut self, event: EventId) -> Result<(), DriverError> {
