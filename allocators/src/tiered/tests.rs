@@ -133,6 +133,24 @@ fn born_a_buffer_lies_in_host_memory_where_the_device_has_no_room() -> Result<()
     Ok(())
 }
 
+/// Work that names no buffers fills one in host memory, on a stream of its own; then the buffer is freed.
+#[test]
+fn leaving_host_memory_waits_for_what_nobody_named() -> Result<(), AllocError> {
+    let mut bench = lru(&[]);
+    for _ in 0..4 {
+        bench.alloc(2);
+    }
+    let request = Request { size: 2 * MIB, stream: StreamId(1), ordinal: 4 };
+    let filled = bench.it.alloc(&mut bench.machine, &request)?;
+    bench.machine.launch(StreamId(1), 1_000_000)?;
+    let stamp = bench.machine.stamp(StreamId(1)).expect("the machine knows");
+    bench.it.free(&mut bench.machine, filled.block, None)?;
+    let (_, address) = bench.try_alloc(2)?;
+    assert_eq!(address, filled.address, "the same memory, for stream 0");
+    assert!(bench.machine.ordered(stamp, StreamId(0)));
+    Ok(())
+}
+
 #[test]
 fn fresh_what_is_written_first_comes_without_a_copy() {
     let mut bench = lru(&[]);

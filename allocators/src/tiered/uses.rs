@@ -3,7 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `resident` | all buffers of a piece of work are on the device before it is queued; those that are not come now, and its stream waits for them | - |
-//! | `fresh` | a buffer that was born in host memory and is written before it is read comes without a copy | - |
+//! | `fresh` | a buffer that still lies where it was born in host memory, and is written and not read, comes without a copy | - |
 //! | `prefetch` | buffers of the next `prefetch_lead` works that are foreseen come back ahead, the soonest first | vDNN 3.3, prefetch; ZeRO-Infinity 6.2, overlap |
 //! | `write_through` | what is written is copied to host memory and to the file at once; a stream that writes again waits for the copy | - |
 
