@@ -34,6 +34,7 @@ pub mod rmm;
 pub mod serving;
 pub mod stitch;
 pub mod tensorflow;
+pub mod tiered;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

@@ -70,6 +70,18 @@ impl Options {
         }
     }
 
+    /// `key` as a yes or no, or `default` if it is absent.
+    ///
+    /// # Errors
+    /// When the value is neither.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool, OptionError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(text) => boolean(text)
+                .ok_or_else(|| OptionError(format!("option {key}={text}: expected true or false"))),
+        }
+    }
+
     /// Every key is one of a strategy's options.
     ///
     /// # Errors
@@ -201,6 +213,15 @@ fn split_outside_quotes(text: &str, separator: char) -> Result<Vec<&str>, Option
     }
     parts.push(&text[start..]);
     Ok(parts)
+}
+
+/// A yes or no as people write it: `true`, `True`, `1`, `on`, and their opposites.
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "1" | "on" => Some(true),
+        "false" | "False" | "0" | "off" => Some(false),
+        _ => None,
+    }
 }
 
 /// `did you mean a, b or c` for the known names nearest to `found`, or all of them if none is near.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use vramlab_sim::allocator::Allocator;
+use vramlab_sim::engine::Locking;
 use vramlab_sim::future::Future;
 use vramlab_sim::kv::KvCache;
 use vramlab_sim::machine::Memory;
@@ -12,7 +13,7 @@ use vramlab_sim::machine::Memory;
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
 use crate::{
     bound, classic, cuda, cupy, host, onnxruntime, paddle, planned, rmm, serving, stitch,
-    tensorflow, torch,
+    tensorflow, tiered, torch,
 };
 
 /// How far a strategy was held against the system that it models.
@@ -64,6 +65,8 @@ pub struct Strategy {
     pub status: Status,
     /// The memory that it manages: what `reserved` counts.
     pub memory: Memory,
+    /// The locks that host threads queue for.
+    pub locking: Locking,
     /// It needs to know which work uses which buffer.
     pub accesses: bool,
     /// Addresses that it hands out are multiples of this.
@@ -125,6 +128,7 @@ impl Strategy {
             make,
             status,
             memory: Memory::Device,
+            locking: Locking::Pool,
             accesses: false,
             alignment: 256,
             largest: None,
@@ -151,6 +155,12 @@ impl Strategy {
     #[must_use]
     pub const fn aligned_to(self, alignment: u64) -> Self {
         Self { alignment, ..self }
+    }
+
+    /// Each stream's pool has a lock of its own.
+    #[must_use]
+    pub const fn locks_by_stream(self) -> Self {
+        Self { locking: Locking::Stream, ..self }
     }
 
     /// Needs uses of buffers by work.
@@ -190,6 +200,8 @@ pub struct Wrapper {
     pub status: Status,
     /// Its options.
     pub options: &'static [OptionDoc],
+    /// The locks that host threads queue for, if not those of what is inside.
+    pub locking: Option<Locking>,
     /// One line for `list`.
     pub summary: &'static str,
 }
@@ -200,6 +212,8 @@ pub const STRATEGIES: &[Strategy] = &[
     bound::never_reuse::STRATEGY,
     bound::best_static::STRATEGY,
     cuda::malloc::STRATEGY,
+    cuda::async_pool::STRATEGY,
+    cuda::managed::STRATEGY,
     classic::first_fit::STRATEGY,
     classic::next_fit::STRATEGY,
     classic::best_fit::STRATEGY,
@@ -233,6 +247,11 @@ pub const STRATEGIES: &[Strategy] = &[
     planned::greedy_by_conflicts::STRATEGY,
     planned::best_gap::STRATEGY,
     planned::reuse::STRATEGY,
+    torch::pinned::STRATEGY,
+    tiered::LRU,
+    tiered::NEXT_USE,
+    tiered::PREDICTED,
+    tiered::ADAPTIVE,
 ];
 
 /// The wrappers.
@@ -263,6 +282,16 @@ pub fn find_wrapper(name: &str) -> Result<&'static Wrapper, OptionError> {
             nearest(name, WRAPPERS.iter().map(|w| w.name))
         ))
     })
+}
+
+/// The locks that host threads of a run with `spec` queue for.
+///
+/// # Errors
+/// An unknown name.
+pub fn locking(spec: &Spec) -> Result<Locking, OptionError> {
+    let inner = find(&spec.strategy().name)?.locking;
+    let wrappers = spec.parts[1..].iter().map(|part| find_wrapper(&part.name));
+    wrappers.into_iter().try_fold(inner, |inner, wrapper| Ok(wrapper?.locking.unwrap_or(inner)))
 }
 
 /// Builds one instance of a spec that does not plan ahead; of a cache, what it stands on.

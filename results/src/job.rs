@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vramlab_allocators::registry::{build_ahead, build_cache};
+use vramlab_allocators::registry::{build_ahead, build_cache, locking};
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::Allocator;
 use vramlab_sim::device::SimMachine;
@@ -264,6 +264,7 @@ pub fn run_pair(
     let setup = Setup {
         host_ns: place.profile.host_ns(strategy.name),
         memory: strategy.memory,
+        locking: locking(spec).map_err(Failure::usage)?,
         caches: &mut caches,
         observer: match observer {
             Some(observer) => Some(&mut *observer),

@@ -73,6 +73,9 @@ pub struct Row {
     pub ooms: u64,
     pub invalid_sizes: u64,
     pub alloc_retries: Option<u64>,
+    /// Under tiering.
+    pub resident: Option<u64>,
+    pub peak_resident: Option<u64>,
     pub live_floor: u64,
     pub peak_requested: u64,
     pub peak_allocated: u64,
@@ -99,9 +102,18 @@ pub struct Row {
     pub alloc_ns: Summary,
     pub stall_ns: Summary,
     pub stall_total_ns: u64,
+    /// Waits of host threads for the lock of a shared pool.
+    pub lock_ns: Option<Summary>,
+    pub lock_total_ns: u64,
     pub request_ns: Option<Summary>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
+    /// How often pools of the driver took and gave back memory; not there where none did.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub driver_pools: BTreeMap<&'static str, u64>,
+    /// Faults and moves of managed memory; not there where none was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub managed: BTreeMap<&'static str, u64>,
     pub counters: BTreeMap<&'static str, u64>,
     pub races: u64,
     pub trace_gaps: u64,
@@ -186,8 +198,9 @@ impl Row {
 
     /// Number of driver calls of all kinds that change what is held.
     pub fn memory_calls(&self) -> u64 {
-        const QUERIES: [&str; 5] = [
+        const QUERIES: [&str; 6] = [
             "cudaMemGetInfo",
+            "cudaMemPoolGetAttribute",
             "cudaStreamIsCapturing",
             "cudaEventQuery",
             "cudaEventCreate",
@@ -207,6 +220,8 @@ impl Row {
         self.ooms = report.ooms;
         self.invalid_sizes = report.invalid_sizes;
         self.alloc_retries = report.counter("num_alloc_retries");
+        self.resident = report.counter("resident");
+        self.peak_resident = report.counter("peak_resident");
         self.live_floor = f.live_floor();
         (self.peak_requested, self.requested) = (f.requested.peak, f.requested.current);
         (self.peak_allocated, self.allocated) = (f.allocated.peak, f.allocated.current);
@@ -226,9 +241,22 @@ impl Row {
         self.alloc_ns = report.alloc_ns;
         self.stall_ns = report.stall_ns;
         self.stall_total_ns = report.stall_total.0;
+        self.lock_ns = (report.lock_ns.count > 0).then_some(report.lock_ns);
+        self.lock_total_ns = report.lock_total.0;
+        if report.lock_ns.count > 0 {
+            self.notes.push(format!(
+                "host threads waited {} times for the pool's lock, {:.3} ms in all",
+                report.lock_ns.count,
+                report.lock_total.0 as f64 / 1e6
+            ));
+        }
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();
+        let work = report.driver_work;
+        let pools = [("growths", work.pool_growths), ("releases", work.pool_releases)];
+        self.driver_pools = pools.into_iter().filter(|(_, n)| *n > 0).collect();
+        self.managed = work.managed.named().into_iter().filter(|(_, n)| *n > 0).collect();
         self.counters = report.counters.iter().copied().collect();
         self.races = report.race_count;
         self.trace_gaps = report.trace_gaps;

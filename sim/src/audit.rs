@@ -7,10 +7,14 @@
 //! | no two resident buffers share physical bytes | (physical handle, offset) of mapped pages and mallocs |
 //! | every placement lies in memory that the driver gave | the ranges it was seen to give |
 //! | alignment holds | addresses, against [`Audit::new`]'s alignment |
-//! | reserved is what the driver gave | the strategy's usage against the driver calls, for the memory that it manages |
+//! | reserved is what the driver gave | the strategy's usage against the driver calls, for the memory that it manages (a pool of the driver holds at least what it gave) |
 //! | active + free = reserved | the pieces of each walk against the usage; between walks, active ≤ reserved |
 //! | live request sizes ≤ allocated | the requests against the usage |
 //! | a free consumes its token | the tokens handed out |
+//!
+//! Around a strategy that moves buffers ([`Audit::of_mover`]) a placement lapses with the next announcement of work, and is held to the promises
+//! anew where work uses it; of the others it is not known where they are. Only device memory counts as reserved, and only requests that lie
+//! in it as live.
 //!
 //! A broken promise ends the run as a driver error that names the buffer and the numbers. For tests: it costs a tree walk per op.
 
@@ -32,6 +36,8 @@ use book::Book;
 #[derive(Clone, Copy, Debug)]
 struct Resident {
     placement: Placement,
+    asked: u64,
+    /// Of that, in device memory as far as is known: all or nothing.
     requested: u64,
     /// Its free was deferred or waits for a stream: the strategy may give the bytes back without our seeing it.
     dropped: bool,
@@ -43,6 +49,7 @@ pub struct Audit<A> {
     align: u64,
     /// What the strategy's `reserved` counts.
     memory: Memory,
+    moves: bool,
     book: Book,
     live: BTreeMap<Block, Resident>,
     /// Live null placements by token, which they may share.
@@ -62,11 +69,17 @@ impl<A: Allocator> Audit<A> {
             inner,
             align,
             memory,
+            moves: false,
             book: Book::default(),
             live: BTreeMap::new(),
             nulls: BTreeMap::new(),
             requested: 0,
         }
+    }
+
+    /// Around a strategy that moves buffers in between announcements.
+    pub fn of_mover(inner: A, align: u64) -> Self {
+        Self { moves: true, ..Self::new(inner, align) }
     }
 
     /// The strategy inside.
@@ -77,7 +90,7 @@ impl<A: Allocator> Audit<A> {
     fn check_totals(&self) -> Result<(), AllocError> {
         let usage = self.inner.usage();
         let given = self.book.reserved(self.memory);
-        if usage.reserved != given {
+        if !self.book.allows(self.memory, usage.reserved) {
             return Err(broken(format!(
                 "says it holds {} bytes, the driver gave it {given}",
                 usage.reserved
@@ -187,10 +200,7 @@ impl<A: Allocator> Allocator for Audit<A> {
                 }
                 self.drop_block(placement.block);
                 self.check_placement(request.size, *placement)?;
-                self.requested += request.size;
-                let resident =
-                    Resident { placement: *placement, requested: request.size, dropped: false };
-                self.live.insert(placement.block, resident);
+                self.put(*placement, request.size);
             }
             Err(AllocError::Driver(_)) => return answer,
             Err(_) => {}
@@ -233,11 +243,7 @@ impl<A: Allocator> Allocator for Audit<A> {
             (Notice::Resize { block, size }, Reply::Placed(placement)) => {
                 self.drop_block(*block);
                 self.check_placement(*size, *placement)?;
-                self.requested += size;
-                self.live.insert(
-                    placement.block,
-                    Resident { placement: *placement, requested: *size, dropped: false },
-                );
+                self.put(*placement, *size);
             }
             (Notice::Adopt(layout), Reply::Adopted(tokens)) => self.adopted(layout, tokens)?,
             (_, Reply::Layout(layout)) => {
@@ -255,7 +261,13 @@ impl<A: Allocator> Allocator for Audit<A> {
         stream: StreamId,
         uses: &mut [Use],
     ) -> Result<(), AllocError> {
-        self.inner.before_work(&mut Watched { driver, book: &mut self.book }, stream, uses)
+        let answer =
+            self.inner.before_work(&mut Watched { driver, book: &mut self.book }, stream, uses);
+        if self.moves {
+            self.moved(if answer.is_ok() { uses } else { &[] })?;
+            self.check_totals()?;
+        }
+        answer
     }
 
     fn after_work(
@@ -284,7 +296,35 @@ impl<A: Allocator> Audit<A> {
             if !dropped {
                 self.requested += block.requested;
             }
-            self.live.insert(*token, Resident { placement, requested: block.requested, dropped });
+            let asked = block.requested;
+            self.live.insert(*token, Resident { placement, asked, requested: asked, dropped });
+        }
+        Ok(())
+    }
+
+    /// A new live block.
+    fn put(&mut self, placement: Placement, asked: u64) {
+        let requested = if self.book.is_host(placement.address) { 0 } else { asked };
+        self.requested += requested;
+        let resident = Resident { placement, asked, requested, dropped: false };
+        self.live.insert(placement.block, resident);
+    }
+
+    /// All placements lapse but those that were announced.
+    fn moved(&mut self, uses: &[Use]) -> Result<(), AllocError> {
+        let known = self.live.iter_mut().filter(|(_, resident)| !resident.dropped);
+        for (block, resident) in known {
+            self.book.vacate(block.0);
+            self.requested -= std::mem::take(&mut resident.requested);
+        }
+        for (at, used) in uses.iter().enumerate() {
+            let Some(resident) = self.live.get(&used.block).copied() else { continue };
+            if uses[..at].iter().all(|before| before.block != used.block) {
+                let (block, size) = (used.block, resident.asked); // rounded anew, who knows how
+                let placement = Placement { block, address: used.address, size };
+                self.check_placement(resident.asked, placement)?;
+                self.put(placement, resident.asked);
+            }
         }
         Ok(())
     }

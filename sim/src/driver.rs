@@ -4,6 +4,7 @@
 //! typed front. A family that a device lacks is declared by [`Driver::families`] and answered with [`DriverError::NotSupported`].
 //! Sizes and addresses are bytes.
 
+use crate::machine::Direction;
 use crate::units::{Bytes, EventId, PoolId, StreamId};
 
 /// A device address in bytes. Address 0 is never given out.
@@ -12,6 +13,9 @@ pub type Address = u64;
 /// A physical allocation made by [`Call::Create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
+
+/// The device's default pool, which is there without being made.
+pub const DEFAULT_POOL: PoolId = PoolId(0);
 
 /// Attributes of a stream-ordered pool (CUDA driver API, `CUmemPool_attribute`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +101,18 @@ pub enum Call {
     EventDestroy { event: EventId },
     // memory info
     MemInfo,
+    // copies, in stream order: within and between device and host memory; between host memory and a file (cuFile), which is the run's own
+    Copy { from: Address, to: Address, size: u64, direction: Direction, stream: StreamId },
+    FileRead { offset: u64, to: Address, size: u64, stream: StreamId },
+    FileWrite { from: Address, offset: u64, size: u64, stream: StreamId },
+    // a kernel of the strategy's own, which takes `duration` ns
+    Launch { stream: StreamId, duration: u64 },
+    // ns from one event to a later one, both complete
+    EventElapsed { from: EventId, to: EventId },
 }
 
 /// Number of kinds of [`Call`].
-pub const CALL_KINDS: usize = 32;
+pub const CALL_KINDS: usize = 37;
 
 impl Call {
     /// CUDA's name of the function, for logs, counts and messages.
@@ -143,6 +155,11 @@ impl Call {
             Call::EventSynchronize { .. } => 29,
             Call::EventDestroy { .. } => 30,
             Call::MemInfo => 31,
+            Call::Copy { .. } => 32,
+            Call::FileRead { .. } => 33,
+            Call::FileWrite { .. } => 34,
+            Call::Launch { .. } => 35,
+            Call::EventElapsed { .. } => 36,
         }
     }
 }
@@ -181,6 +198,11 @@ pub const CALL_NAMES: [&str; CALL_KINDS] = [
     "cudaEventSynchronize",
     "cudaEventDestroy",
     "cudaMemGetInfo",
+    "cudaMemcpyAsync",
+    "cuFileReadAsync",
+    "cuFileWriteAsync",
+    "cudaLaunchKernel",
+    "cudaEventElapsedTime",
 ];
 
 /// What a call gave.
@@ -200,7 +222,7 @@ pub enum Answer {
     Event(EventId),
     /// Is the event complete? Is the stream capturing?
     Flag(bool),
-    /// An attribute.
+    /// An attribute, or ns between events.
     Value(u64),
     /// Memory info: free and total bytes of the device.
     Info {
@@ -257,13 +279,16 @@ pub struct Families {
     pub managed: bool,
     /// Host memory.
     pub host: bool,
+    /// Stream-ordered reads and writes of a file.
+    pub files: bool,
 }
 
 impl Families {
     /// Everything.
-    pub const ALL: Self = Self { pools: true, vmm: true, managed: true, host: true };
-    /// Malloc and free, streams and events only.
-    pub const CLASSIC: Self = Self { pools: false, vmm: false, managed: false, host: false };
+    pub const ALL: Self = Self { pools: true, vmm: true, managed: true, host: true, files: true };
+    /// Malloc and free, copies, streams and events only.
+    pub const CLASSIC: Self =
+        Self { pools: false, vmm: false, managed: false, host: false, files: false };
 }
 
 /// The seam below a strategy.
@@ -361,6 +386,16 @@ fronts! {
     fn event_synchronize(event: EventId) -> () = Call::EventSynchronize { event }, Answer::Done => ();
     /// Ends an event.
     fn event_destroy(event: EventId) -> () = Call::EventDestroy { event }, Answer::Done => ();
+    /// ns from event `from` to event `to`, 0 if that one came first; an error unless both are complete.
+    fn event_elapsed(from: EventId, to: EventId) -> u64 = Call::EventElapsed { from, to }, Answer::Value(v) => v;
+    /// Queues a copy between two ranges of memory.
+    fn copy(from: Address, to: Address, size: u64, direction: Direction, stream: StreamId) -> () = Call::Copy { from, to, size, direction, stream }, Answer::Done => ();
+    /// Queues a read from the file into host memory.
+    fn file_read(offset: u64, to: Address, size: u64, stream: StreamId) -> () = Call::FileRead { offset, to, size, stream }, Answer::Done => ();
+    /// Queues a write of host memory to the file.
+    fn file_write(from: Address, offset: u64, size: u64, stream: StreamId) -> () = Call::FileWrite { from, offset, size, stream }, Answer::Done => ();
+    /// Queues a kernel that takes `duration` ns.
+    fn launch_kernel(stream: StreamId, duration: u64) -> () = Call::Launch { stream, duration }, Answer::Done => ();
     /// Free and total bytes of the device.
     fn mem_info() -> (u64, u64) = Call::MemInfo, Answer::Info { free, total } => (free, total);
 }

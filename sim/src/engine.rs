@@ -6,24 +6,28 @@
 mod buffers;
 mod error;
 mod kv;
+mod locks;
 mod memory;
 mod setup;
 mod tally;
+mod work;
 
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, Notice, Reply, Usage, Use};
 use crate::driver::{DriverError, DriverExt};
-use crate::machine::{Machine, Toucher};
+use crate::machine::{Machine, Memory};
 use crate::op::{NameId, Op};
 use crate::report::Report;
 use crate::source::{Answered, Source, Step};
-use crate::units::{BufferId, DeviceId, EventId, StreamId};
+use crate::units::{DeviceId, EventId, StreamId};
 
+use buffers::Buffers;
 pub use buffers::Prelude;
-use buffers::{Buffers, State};
 pub use error::RunError;
 use kv::Caches;
+pub use locks::Locking;
+use locks::Locks;
 pub use setup::{Observer, Outcome, Seen, Setup};
 use tally::Tally;
 
@@ -35,7 +39,7 @@ const LIVELOCK_STEPS: u64 = 100_000;
 /// # Errors
 /// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
 pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
-    let Setup { machine, strategies, caches, host_ns, memory, mut observer, .. } = setup;
+    let Setup { machine, strategies, caches, host_ns, memory, locking, mut observer, .. } = setup;
     let (keep_marks, prelude) = (setup.keep_marks, setup.prelude);
     let mut tally = Tally::new(strategies.len(), host_ns, memory, keep_marks);
     let mut buffers = Buffers::default();
@@ -44,7 +48,9 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         machine,
         strategies,
         kv: Caches::new(caches),
+        locks: Locks::new(locking),
         host_ns,
+        memory,
         tally,
         buffers,
         device: DeviceId(0),
@@ -69,8 +75,14 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         if let Some(op) = op {
             let outcome = engine.op(&op, source)?;
             progress = outcome.is_progress();
-            answered = outcome.answer();
-            if !matches!(op, Op::Device { .. }) {
+            answered = match outcome {
+                // work that could not be resident is no request
+                Outcome::Refused(_) if matches!(op, Op::Work { .. } | Op::Touch { .. }) => {
+                    Answered::Skipped
+                }
+                _ => outcome.answer(),
+            };
+            if !op.is_setting() {
                 if let Some(observer) = observer.as_deref_mut() {
                     observer.after(&engine.seen(&op, &outcome, source));
                 }
@@ -93,7 +105,9 @@ struct Engine<'a> {
     machine: &'a mut dyn Machine,
     strategies: &'a mut [Box<dyn Allocator>],
     kv: Caches<'a>,
+    locks: Locks,
     host_ns: u64,
+    memory: Memory,
     tally: Tally,
     buffers: Buffers,
     device: DeviceId,
@@ -180,76 +194,17 @@ impl Engine<'_> {
             }
             Op::Mark { name } => self.mark(op, source, name),
             Op::Device { device } => self.select(device),
-        }
-    }
-
-    fn work(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        stream: StreamId,
-        duration: u64,
-    ) -> Result<Outcome, RunError> {
-        let listed = source.uses();
-        if listed.is_empty() {
-            return self
-                .machine
-                .launch(stream, duration)
-                .map_err(|e| self.driver(op, e))
-                .map(|()| Outcome::Done);
-        }
-        let device = usize::from(self.device.0);
-        self.buffers.watch_races();
-        let mut uses = std::mem::take(&mut self.uses);
-        uses.clear();
-        for used in listed {
-            if let Some(buffer) = self.block(op, source, used.id)? {
-                let (block, address, size) = (buffer.block, buffer.address, buffer.size);
-                uses.push(Use { block, address, size, write: used.write });
+            Op::Thread { thread } => {
+                self.thread(thread);
+                Ok(Outcome::Done)
             }
         }
-        self.strategies[device]
-            .before_work(self.machine, stream, &mut uses)
-            .map_err(|e| self.strategy(op, e))?;
-        self.machine.launch(stream, duration).map_err(|e| self.driver(op, e))?;
-        self.strategies[device]
-            .after_work(self.machine, stream, &uses)
-            .map_err(|e| self.strategy(op, e))?;
-        let mut moved = uses.iter();
-        for used in listed {
-            let at = (self.index, source.name(used.id));
-            if let Some(buffer) = self.buffers.get(used.id)
-                && buffer.state == State::Live
-            {
-                buffer.address = moved.next().map_or(buffer.address, |u| u.address);
-                let mut history = buffer.history.take().unwrap_or_default();
-                self.buffers.races.used(self.machine, &mut history, at, stream);
-                if let Some(buffer) = self.buffers.get(used.id) {
-                    buffer.history = Some(history);
-                }
-            }
-        }
-        self.uses = uses;
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn touch(&mut self, op: &Op, source: &dyn Source, id: BufferId) -> Result<Outcome, RunError> {
-        let range = source.touch();
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
-        let (address, size) = (buffer.address, buffer.requested);
-        let offset = range.offset.min(size);
-        let bytes = if range.bytes == 0 { size - offset } else { range.bytes.min(size - offset) };
-        let by = if range.by_host { Toucher::Host } else { Toucher::Device(StreamId(0)) };
-        self.machine
-            .touch(address + offset, bytes, range.write, by)
-            .map_err(|e| self.driver(op, e))?;
-        Ok(Outcome::Done)
     }
 
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
         let start = self.machine.now();
+        self.lock(StreamId(0));
         let heard = self.kv_notice(op, notice.clone())?;
         // a setting of the cache's is none of the allocator's
         let mine = heard != Reply::Unsupported && matches!(notice, Notice::Set { .. });
@@ -260,6 +215,7 @@ impl Engine<'_> {
             let reply = reply.map_err(|e| self.strategy(op, e))?;
             if reply == Reply::Unsupported { heard } else { reply }
         };
+        self.unlock(StreamId(0));
         self.tally.stalled(self.machine.now().0 - start.0);
         self.account();
         if reply == Reply::Unsupported {
@@ -366,6 +322,7 @@ impl Engine<'_> {
             }
         }
         let races = std::mem::take(&mut self.buffers.races);
-        Ok(self.tally.finish(self.index, gaps, self.machine, races))
+        let end = self.locks.end(self.machine.now());
+        Ok(Report { time: end, ..self.tally.finish(self.index, gaps, self.machine, races) })
     }
 }

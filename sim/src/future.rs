@@ -61,7 +61,7 @@ impl Future {
         loop {
             let op = match source.next(Nanos(0), Answered::Done)? {
                 Step::End => return Ok(futures),
-                Step::WaitUntil(_) => continue,
+                Step::WaitUntil(_) | Step::Op(Op::Thread { .. }) => continue,
                 Step::Op(Op::Device { device: next }) => {
                     device = usize::from(next.0).min(devices.saturating_sub(1));
                     continue;

@@ -17,6 +17,7 @@
 //! | [`trace`] | the text form of ops: reading and writing |
 //! | [`engine`] | the loop: source, strategies and machine together |
 //! | [`future`] | all that will be asked of a device, for strategies that plan ahead |
+//! | [`free_set`] | free blocks in exact best-fit order, for strategies and for the pools of the driver |
 //! | [`report`] | the figures: one definition each |
 //! | [`audit`] | a wrapper that holds a strategy to its promises |
 //! | [`machine`] | what only the engine may ask of a device: time, work, bytes held |
@@ -32,6 +33,7 @@ pub mod audit;
 pub mod device;
 pub mod driver;
 pub mod engine;
+pub mod free_set;
 pub mod future;
 pub mod kv;
 pub mod machine;

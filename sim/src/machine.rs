@@ -146,6 +146,74 @@ impl CallCounts {
     }
 }
 
+/// What the driver did below its calls, on all devices since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverWork {
+    /// How often a stream-ordered pool took memory from its device.
+    pub pool_growths: u64,
+    /// How often one gave such memory back.
+    pub pool_releases: u64,
+    /// What became of managed memory.
+    pub managed: ManagedWork,
+}
+
+/// What became of managed memory: faults, and bytes that moved because of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManagedWork {
+    /// Pages that a device touched and that were not there.
+    pub faults: u64,
+    /// Batches in which they were served.
+    pub fault_batches: u64,
+    /// Pages that the host touched and that were not there.
+    pub host_faults: u64,
+    /// Bytes copied to devices, on faults and by prefetch.
+    pub bytes_to_device: u64,
+    /// Bytes copied to the host, on faults, by prefetch and by eviction.
+    pub bytes_to_host: u64,
+    /// Of both, those that a prefetch copied.
+    pub bytes_prefetched: u64,
+    /// Bytes that devices used where they were, on the host.
+    pub bytes_remote: u64,
+    /// Blocks that had to leave a device.
+    pub evicted_blocks: u64,
+    /// Bytes of pages in them.
+    pub bytes_evicted: u64,
+    /// Bytes of pages that came back after an eviction: thrash.
+    pub bytes_refaulted: u64,
+}
+
+impl ManagedWork {
+    /// Each count with its name.
+    pub const fn named(&self) -> [(&'static str, u64); 10] {
+        [
+            ("faults", self.faults),
+            ("fault_batches", self.fault_batches),
+            ("host_faults", self.host_faults),
+            ("bytes_to_device", self.bytes_to_device),
+            ("bytes_to_host", self.bytes_to_host),
+            ("bytes_prefetched", self.bytes_prefetched),
+            ("bytes_remote", self.bytes_remote),
+            ("evicted_blocks", self.evicted_blocks),
+            ("bytes_evicted", self.bytes_evicted),
+            ("bytes_refaulted", self.bytes_refaulted),
+        ]
+    }
+
+    /// Adds another device's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.faults += other.faults;
+        self.fault_batches += other.fault_batches;
+        self.host_faults += other.host_faults;
+        self.bytes_to_device += other.bytes_to_device;
+        self.bytes_to_host += other.bytes_to_host;
+        self.bytes_prefetched += other.bytes_prefetched;
+        self.bytes_remote += other.bytes_remote;
+        self.evicted_blocks += other.evicted_blocks;
+        self.bytes_evicted += other.bytes_evicted;
+        self.bytes_refaulted += other.bytes_refaulted;
+    }
+}
+
 /// A device with its clock and queues.
 pub trait Machine: Driver {
     /// Makes `device` the current one.
@@ -218,6 +286,9 @@ pub trait Machine: Driver {
 
     /// Calls made so far, on all devices.
     fn calls(&self) -> CallCounts;
+
+    /// What the driver did below its calls so far, on all devices; zeros from a machine that does not know.
+    fn driver_work(&self) -> DriverWork;
 }
 
 /// Who touches memory.

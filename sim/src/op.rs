@@ -70,12 +70,19 @@ pub enum Op {
     Mark { name: NameId },
     /// Later ops mean this device.
     Device { device: DeviceId },
+    /// Later ops are issued by this host thread.
+    Thread { thread: u32 },
 }
 
 const _: () =
     assert!(size_of::<Op>() <= 24, "an op is walked by the million: it stays within 24 bytes");
 
 impl Op {
+    /// Does nothing itself, but says what later ops mean? Such an op has no number.
+    pub const fn is_setting(&self) -> bool {
+        matches!(self, Op::Device { .. } | Op::Thread { .. })
+    }
+
     /// The op's name in the text form.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -106,6 +113,7 @@ impl Op {
             Op::Response { .. } => "response",
             Op::Mark { .. } => "mark",
             Op::Device { .. } => "device",
+            Op::Thread { .. } => "thread",
         }
     }
 }
@@ -130,4 +138,6 @@ pub struct TouchRange {
     pub write: bool,
     /// By the host, not by the device.
     pub by_host: bool,
+    /// The stream in whose order a device does it.
+    pub stream: StreamId,
 }

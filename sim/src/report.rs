@@ -7,18 +7,19 @@
 //! | `active` | B | allocated, and freed blocks that still wait for a stream |
 //! | `reserved` | B | held from the device, asked of the machine |
 //! | `device_used` | B | reserved with context and granule rounding |
+//! | `resident` | B | under tiering: of live buffers, those that are on the device, as the strategy counts them |
 //! | `live_floor` | B | highest sum of live request sizes, refused ones included: no strategy that keeps buffers on one device can serve them all with less |
 //! | `overhead` | ratio | peak reserved / live floor |
 //! | `utilisation`, `fragmentation` | ratio | peak active / peak reserved, and 1 minus that |
 //! | `internal_frag` | ratio | (allocated − requested) / allocated, at peak reserved |
 //! | `external_frag` | ratio | 1 − largest free piece / total free inside reserved, at the end |
-//! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call, time of served requests |
+//! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call (of an announcement of work: the host's, where it took some), time of served requests |
 
 mod kv;
 
 use hdrhistogram::Histogram;
 
-use crate::machine::CallCounts;
+use crate::machine::{CallCounts, DriverWork};
 use crate::units::Nanos;
 
 pub use kv::KvFigures;
@@ -217,12 +218,18 @@ pub struct Report {
     pub stall_ns: Summary,
     /// Sum of that.
     pub stall_total: Nanos,
+    /// Waits of host threads for the lock of a shared pool (also part of the stalls).
+    pub lock_ns: Summary,
+    /// Sum of those.
+    pub lock_total: Nanos,
     /// Served requests.
     pub request_ns: Summary,
     /// Host time at the end.
     pub time: Nanos,
     /// Driver calls.
     pub driver_calls: CallCounts,
+    /// What the driver did below them.
+    pub driver_work: DriverWork,
     /// The strategies' own counters, summed over devices.
     pub counters: Vec<(&'static str, u64)>,
     /// Kept if asked for.

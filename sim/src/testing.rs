@@ -27,7 +27,9 @@ pub use log::{LoggedCall, Reference, sort_event_runs};
 
 use crate::device::{DeviceOptions, SimMachine};
 use crate::driver::{Address, Answer, CALL_NAMES, Call, Driver, DriverError, Families};
-use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
+use crate::machine::{
+    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
+};
 use crate::units::{DeviceId, EventId, Nanos, StreamId};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -205,6 +207,18 @@ impl ScriptedMachine {
                 let mark = self.events.get(event.0 as usize)?;
                 row.reference = Some(Reference::Stream(mark.stream));
             }
+            Call::Copy { from, to, size, direction, stream } => {
+                place(&mut row, if direction == Direction::HostToDevice { to } else { from });
+                row.size = size;
+                row.reference = Some(Reference::Stream(stream));
+            }
+            Call::FileRead { to: address, size, stream, .. }
+            | Call::FileWrite { from: address, size, stream, .. } => {
+                place(&mut row, address);
+                row.size = size;
+                row.reference = Some(Reference::Stream(stream));
+            }
+            Call::Launch { stream, .. } => row.reference = Some(Reference::Stream(stream)),
             Call::PoolCreate
             | Call::PoolDestroy { .. }
             | Call::PoolSet { .. }
@@ -216,6 +230,7 @@ impl ScriptedMachine {
             | Call::EventCreate
             | Call::EventQuery { .. }
             | Call::EventDestroy { .. }
+            | Call::EventElapsed { .. }
             | Call::MemInfo => return None,
         }
         Some(row)
@@ -237,11 +252,19 @@ impl ScriptedMachine {
     }
 
     fn perform(&mut self, call: Call) -> Result<Answer, DriverError> {
-        if let Call::EventQuery { event } = call
-            && !self.is_complete(event)
-        {
-            return Ok(Answer::Flag(false));
-        }
+        let call = match call {
+            Call::EventQuery { event } if !self.is_complete(event) => {
+                return Ok(Answer::Flag(false));
+            }
+            Call::EventElapsed { from, to }
+                if !(self.is_complete(from) && self.is_complete(to)) =>
+            {
+                let what = "an event is not complete: not ready".into();
+                return Err(DriverError::Failed { call: call.name(), what });
+            }
+            Call::Launch { stream, .. } => Call::Launch { stream, duration: 0 },
+            call => call,
+        };
         let answer = self.inner.call(call)?;
         match call {
             Call::EventRecord { event, stream } => {
@@ -342,6 +365,9 @@ impl Machine for ScriptedMachine {
     }
     fn calls(&self) -> CallCounts {
         self.inner.calls()
+    }
+    fn driver_work(&self) -> DriverWork {
+        self.inner.driver_work()
     }
 }
 

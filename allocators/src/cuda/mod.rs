@@ -1,3 +1,5 @@
 //! The CUDA driver's own calls.
 
+pub mod async_pool;
 pub mod malloc;
+pub mod managed;

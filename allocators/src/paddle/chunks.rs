@@ -62,31 +62,34 @@ fn grains(size: u64) -> u32 {
     u32::try_from(size >> GRAIN).unwrap_or(SIZE_MAX).min(SIZE_MAX - 1) + u32::from(size > 0)
 }
 
-impl Nodes for &mut [Piece] {
+/// The pieces, as a free set sees them.
+struct View<'p>(&'p mut [Piece]);
+
+impl Nodes for View<'_> {
     type Brief<'a>
-        = &'a mut [Piece]
+        = View<'a>
     where
         Self: 'a;
     #[inline]
-    fn brief(&mut self) -> &mut [Piece] {
-        self
+    fn brief(&mut self) -> View<'_> {
+        View(self.0)
     }
     #[inline]
     fn size(&self, node: u32) -> u32 {
-        grains(self[node as usize].size)
+        grains(self.0[node as usize].size)
     }
     #[inline]
     fn before(&self, a: u32, b: u32) -> bool {
-        let key = |node: u32| (self[node as usize].size, self[node as usize].address);
+        let key = |node: u32| (self.0[node as usize].size, self.0[node as usize].address);
         key(a) < key(b)
     }
     #[inline]
     fn links(&self, node: u32) -> Links {
-        self[node as usize].links
+        self.0[node as usize].links
     }
     #[inline]
     fn links_mut(&mut self, node: u32) -> &mut Links {
-        &mut self[node as usize].links
+        &mut self.0[node as usize].links
     }
 }
 
@@ -155,7 +158,7 @@ impl Chunks {
         piece.state = State::Free;
         let pool = usize::from(piece.pool);
         self.free_pieces += 1;
-        self.free[pool].insert(&mut self.list.as_mut_slice(), slot);
+        self.free[pool].insert(&mut View(&mut self.list), slot);
     }
 
     /// Out of the free set, before anything of the piece changes.
@@ -163,7 +166,7 @@ impl Chunks {
     fn unfile(&mut self, slot: u32) {
         let pool = usize::from(self.get(slot).pool);
         self.free_pieces -= 1;
-        self.free[pool].remove(&mut self.list.as_mut_slice(), slot);
+        self.free[pool].remove(&mut View(&mut self.list), slot);
     }
 
     #[inline]
@@ -212,24 +215,24 @@ impl Chunks {
     #[inline]
     pub(super) fn find(&mut self, pool: u8, size: u64) -> Option<u32> {
         let set = &self.free[usize::from(pool)];
-        let nodes = &self.list.as_mut_slice();
+        let nodes = &View(&mut self.list);
         let found = set.find(nodes, grains(size));
         if found == NONE {
             return None;
         }
-        if nodes[found as usize].size >= size {
+        if nodes.0[found as usize].size >= size {
             return Some(found);
         }
         // only where many sizes share the last grain, from 1 TiB on
-        set.from(nodes, grains(size)).find(|slot| nodes[*slot as usize].size >= size)
+        set.from(nodes, grains(size)).find(|slot| nodes.0[*slot as usize].size >= size)
     }
 
     /// Bytes of the largest free piece; 0 if there is none.
     pub(super) fn largest(&mut self) -> u64 {
-        let nodes = &self.list.as_mut_slice();
+        let nodes = &View(&mut self.list);
         let largest = |set: &FreeSet| {
             let last = set.from(nodes, set.largest(nodes));
-            last.map(|slot| nodes[slot as usize].size).max().unwrap_or(0)
+            last.map(|slot| nodes.0[slot as usize].size).max().unwrap_or(0)
         };
         self.free.iter().map(largest).max().unwrap_or(0)
     }
@@ -349,8 +352,8 @@ impl Chunks {
 
     /// Free pieces that are whole chunks, in order of (size, address).
     pub(super) fn whole_free(&mut self) -> Vec<u32> {
-        let nodes = &self.list.as_mut_slice();
-        let whole = |slot: &u32| nodes[*slot as usize].is_whole();
+        let nodes = &View(&mut self.list);
+        let whole = |slot: &u32| nodes.0[*slot as usize].is_whole();
         self.free.iter().flat_map(|set| set.from(nodes, 1)).filter(whole).collect()
     }
 

@@ -17,11 +17,15 @@ struct Range {
     generation: u32,
 }
 
+/// How a range is made.
+type Malloc = fn(&mut dyn Driver, u64) -> Result<Address, DriverError>;
+
 /// The live ranges.
 #[derive(Debug)]
 pub(crate) struct Direct {
     /// Name in layouts.
     pool: &'static str,
+    malloc: Malloc,
     ranges: Vec<Range>,
     vacant: Vec<u32>,
     nulls: Nulls,
@@ -29,8 +33,21 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
+    /// Ranges of `cudaMalloc`.
     pub(crate) fn new(pool: &'static str) -> Self {
-        Self { pool, ranges: Vec::new(), vacant: Vec::new(), nulls: Nulls::default(), bytes: 0 }
+        Self::of(pool, |driver, size| driver.malloc(size))
+    }
+
+    /// Ranges of another call, which `cudaFree` gives back.
+    pub(crate) fn of(pool: &'static str, malloc: Malloc) -> Self {
+        Self {
+            pool,
+            malloc,
+            ranges: Vec::new(),
+            vacant: Vec::new(),
+            nulls: Nulls::default(),
+            bytes: 0,
+        }
     }
 
     fn malloc(
@@ -42,7 +59,7 @@ impl Direct {
         if size == 0 {
             return Ok(self.nulls.place());
         }
-        let address = match driver.malloc(size) {
+        let address = match (self.malloc)(driver, size) {
             Ok(address) => address,
             Err(DriverError::OutOfMemory { asked, free }) => {
                 return Err(AllocError::from(OutOfMemory {

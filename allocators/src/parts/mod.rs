@@ -1,10 +1,11 @@
 //! What two strategies or more share.
 
+pub use vramlab_sim::free_set;
+
 pub(crate) mod area;
 pub(crate) mod bfc;
 pub(crate) mod direct;
 pub(crate) mod free_lists;
-pub mod free_set;
 pub(crate) mod front;
 #[cfg(test)]
 pub(crate) mod lab;
@@ -17,5 +18,6 @@ pub(crate) mod past;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;
+pub(crate) mod stream_pool;
 pub(crate) mod tokens;
 pub(crate) mod two_level;

@@ -11,7 +11,7 @@
 //! | `known_when_placed` | full blocks are registered when their slots are given; blocks of generated tokens too | `vb08`, `vb11`, `vb12` |
 //! | `need` | new blocks, found ones that lie in the queue, and the watermark must be free; a refusal changes nothing | `vb09` |
 //! | `watermark` | trunc(share × blocks) for new sequences while others run | `vb10` |
-//! | `reset` | content is forgotten on request, but only when no block is in use | `vbL1` |
+//! | `reset` | content is forgotten on request, but only when no block is in use | `vb12` |
 //! | `copy_on_write` | a fork shares all blocks; who writes to a shared last block takes a copy first | the paper's section 4.4: 0.33.0 has no forks; a test here |
 //! | `pool_size` | blocks that fit into `gpu_memory_utilization` × the device's bytes, less what is taken of it; or `num_gpu_blocks_override` | `vllm/v1/worker/gpu_worker.py`; a test here |
 //!

@@ -2,7 +2,7 @@
 
 use crate::options::Options;
 
-use super::settings::{LARGE_SEGMENT_SIZE, MIB, Settings, Version};
+use super::settings::{Backend, LARGE_SEGMENT_SIZE, MIB, OPTIONS, Settings, Version};
 
 /// One sentence for each setting that does nothing here. A spec that is refused has none.
 pub(super) fn inert(options: &Options) -> Vec<String> {
@@ -13,11 +13,35 @@ pub(super) fn inert(options: &Options) -> Vec<String> {
     let text = options.get("conf").unwrap_or_default();
     let named = |key: &str| options.get(key).is_some() || words(text).any(|word| word == key);
     let mut found = Vec::new();
+    if settings.backend == Backend::CudaMallocAsync {
+        asynchronous(&named, &mut found);
+        return found;
+    }
     collection(&settings, &named, &mut found);
     splitting(&settings, &named, &mut found);
     expandable(&settings, &named, &mut found);
     others(&settings, &named, &mut found);
     found
+}
+
+/// With the other backend (`CUDAAllocatorConfig::parseArgs` warns of some).
+fn asynchronous(named: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
+    if named("per_process_memory_fraction") {
+        found.push("per_process_memory_fraction is not read by backend:cudaMallocAsync: call set_per_process_memory_fraction".into());
+    }
+    let caching = OPTIONS.iter().map(|option| option.name).filter(|name| {
+        !matches!(*name, "version" | "conf" | "backend" | "per_process_memory_fraction")
+    });
+    let others = [
+        "expandable_segments_reserve_by_class",
+        "release_lock_on_cudamalloc",
+        "release_lock_on_hipmalloc",
+        "graph_capture_record_stream_reuse",
+    ];
+    for name in caching.chain(others).filter(|name| named(name)) {
+        found.push(format!("{name} is ignored by backend:cudaMallocAsync: it is about the caching allocator, which is not in use"));
+    }
+    host(named, found);
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -98,20 +122,7 @@ fn others(settings: &Settings, named: &dyn Fn(&str) -> bool, found: &mut Vec<Str
     if named("throw_on_cudamalloc_oom") && !settings.throw_on_oom {
         found.push("throw_on_cudamalloc_oom is off, which is the default: nothing changes".into());
     }
-    let host = [
-        "pinned_use_cuda_host_register",
-        "pinned_use_hip_host_register",
-        "pinned_num_register_threads",
-        "pinned_use_background_threads",
-        "pinned_reserve_segment_size_mb",
-        "pinned_free_catch_all",
-        "pinned_max_round_threshold_mb",
-        "pinned_max_cached_size_mb",
-    ];
-    for key in host.into_iter().filter(|key| named(key)) {
-        found
-            .push(format!("{key} is about pinned host memory: device memory is not touched by it"));
-    }
+    host(named, found);
     for key in ["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"]
         .into_iter()
         .filter(|key| named(key))
@@ -123,6 +134,25 @@ fn others(settings: &Settings, named: &dyn Fn(&str) -> bool, found: &mut Vec<Str
     }
     if named("backend") {
         found.push("backend:native is the default: nothing changes".into());
+    }
+}
+
+/// Settings of pinned host memory.
+fn host(named: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
+    let keys = [
+        "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "pinned_num_register_threads",
+        "pinned_use_background_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_free_catch_all",
+        "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb",
+    ];
+    for key in keys.into_iter().filter(|key| named(key)) {
+        found.push(format!(
+            "{key} is about pinned host memory (torch.pinned_host): device memory is not touched by it"
+        ));
     }
 }
 
@@ -154,6 +184,14 @@ mod tests {
             (&[("throw_on_cudamalloc_oom", "false")][..], "is off"),
             (&[("large_segment_size_mb", "20")][..], "default of 20"),
             (&[("conf", "pinned_use_cuda_host_register:True")][..], "pinned host memory"),
+            (
+                &[("conf", "backend:cudaMallocAsync,max_split_size_mb:128")][..],
+                "max_split_size_mb is ignored by backend:cudaMallocAsync",
+            ),
+            (
+                &[("backend", "cudaMallocAsync"), ("per_process_memory_fraction", "0.5")][..],
+                "call set_per_process_memory_fraction",
+            ),
         ] {
             assert!(of(pairs).contains(want), "{pairs:?}: {}", of(pairs));
         }
@@ -164,6 +202,7 @@ mod tests {
         for pairs in [
             &[][..],
             &[("max_split_size_mb", "128")][..],
+            &[("backend", "cudaMallocAsync")][..],
             &[("garbage_collection_threshold", "0.8"), ("per_process_memory_fraction", "0.5")][..],
             &[("expandable_segments", "true"), ("expandable_segments_reserve", "0.5")][..],
             &[("max_split_size_mb", "128"), ("max_non_split_rounding_mb", "64")][..],

@@ -46,8 +46,9 @@
 //! Departures, each where its file says so: sizes never wrap (`rounding`), a refused settings text changes nothing (`settings`), pieces
 //! end below 2 TiB (`pieces`), parts of segments are not released (`release`), `research_pool_after_sync` (`obtain`), frees with unseen completion (`events`).
 //! Left out: several devices in one instance, threads, IPC, peer access, `MemPool` with an own allocator, checkpoints of private pools,
-//! `backend:cudaMallocAsync`, `graph_capture_record_stream_reuse`, reserve classes. A free says nothing about a stream, as in PyTorch.
+//! `graph_capture_record_stream_reuse`, reserve classes. `backend:cudaMallocAsync` is another allocator, in `async_backend`. A free says nothing about a stream, as in PyTorch.
 
+mod async_backend;
 mod captures;
 mod conf;
 mod control;
@@ -60,6 +61,7 @@ mod levels;
 mod obtain;
 mod piece;
 mod pieces;
+pub mod pinned;
 mod place;
 mod pools;
 mod recorded;
@@ -78,15 +80,16 @@ use vramlab_sim::units::StreamId;
 
 use crate::options::{OptionError, Options};
 use crate::parts::free_set::{NONE, SIZE_MAX};
-use crate::registry::{Status, Strategy};
+use crate::registry::{Made, Status, Strategy};
 
+use async_backend::AsyncBackend;
 use captures::{Captures, PoolChange};
 use events::Events;
 use expandable::Range;
 use pieces::{Pieces, RANGE_SIZE_MAX, State, UNIT, WALL};
 use pools::Pools;
 use rounding::Rounding;
-use settings::Settings;
+use settings::{Backend, Settings};
 use stats::Tally;
 
 pub use rounding::rounded;
@@ -96,12 +99,21 @@ pub use statistics::{Stat, StatByPool, Statistics};
 /// The registry's line.
 pub const STRATEGY: Strategy = Strategy::plain(
     "torch.caching",
-    |options| Ok(Box::new(Caching::from_options(options)?)),
+    make,
     Status::Exact("PyTorch 2.15 and 2.9.1"),
     settings::OPTIONS,
     "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
 )
 .inert(inert::inert);
+
+/// The allocator that the settings choose.
+fn make(options: &Options) -> Made {
+    let settings = Settings::from_options(options)?;
+    Ok(match settings.backend {
+        Backend::Native => Box::new(Caching::with(settings)),
+        Backend::CudaMallocAsync => Box::new(AsyncBackend::new(settings)),
+    })
+}
 
 /// The token of a null placement, which a request of size 0 gets.
 const NULL: Block = Block(u64::MAX);

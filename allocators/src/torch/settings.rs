@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use crate::options::{OptionDoc, OptionError, Options};
+use crate::options::{OptionDoc, OptionError, Options, boolean};
 
 use super::conf;
 
@@ -59,6 +59,24 @@ impl fmt::Display for Version {
     }
 }
 
+/// Which allocator the settings choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// The caching allocator.
+    Native,
+    /// The driver's stream-ordered pool.
+    CudaMallocAsync,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::CudaMallocAsync => "cudaMallocAsync",
+        })
+    }
+}
+
 /// Size of the address range of an expandable segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Reserve {
@@ -68,10 +86,42 @@ pub(super) enum Reserve {
     Gib(f64),
 }
 
+/// What the cache of pinned host memory can be told. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PinnedSettings {
+    /// Memory is pinned by registering it, by so many threads.
+    pub(super) register: bool,
+    pub(super) register_threads: u64,
+    /// Another thread looks at events.
+    pub(super) background: bool,
+    /// A segment made first, from which blocks are cut while it lasts; 0: none.
+    pub(super) reserve: u64,
+    /// Larger requests are not rounded up.
+    pub(super) round_max: u64,
+    /// Larger blocks are not kept.
+    pub(super) cached_max: u64,
+    /// Errors of a free are swallowed.
+    pub(super) catch_all: bool,
+}
+
+impl PinnedSettings {
+    const DEFAULT: Self = Self {
+        register: false,
+        register_threads: 1,
+        background: false,
+        reserve: 0,
+        round_max: u64::MAX,
+        cached_max: u64::MAX,
+        catch_all: false,
+    };
+}
+
 /// Everything that can be set. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
     pub(super) version: Version,
+    /// Chosen at the start, by the first `backend` there is.
+    pub(super) backend: Backend,
     /// Blocks of this size and above are not split; `None`: no limit.
     pub(super) max_split: Option<u64>,
     /// `None`: the large segment size.
@@ -87,6 +137,7 @@ pub(super) struct Settings {
     /// `per_process_memory_fraction` as it was named last; 1: none.
     pub(super) fraction: f64,
     pub(super) throw_on_oom: bool,
+    pub(super) pinned: PinnedSettings,
     /// A proposed fix, in no release: look in the pool once more after outstanding work was waited for.
     pub(super) research_after_sync: bool,
 }
@@ -95,6 +146,7 @@ impl Settings {
     pub(super) fn new(version: Version) -> Self {
         Self {
             version,
+            backend: Backend::Native,
             max_split: None,
             max_non_split_rounding: None,
             divisions: [0; CLASSES],
@@ -104,6 +156,7 @@ impl Settings {
             large_segment: LARGE_SEGMENT_SIZE,
             fraction: 1.0,
             throw_on_oom: false,
+            pinned: PinnedSettings::DEFAULT,
             research_after_sync: false,
         }
     }
@@ -127,7 +180,7 @@ impl Settings {
                     "version=legacy has no settings, found {text:?}; PYTORCH_CUDA_ALLOC_CONF came in 2021"
                 ));
             }
-            Version::V2_9 => conf::parse_2_9(text, &mut settings)?,
+            Version::V2_9 => conf::parse_2_9(text, &mut settings, at_start)?,
             Version::V2_15 => conf::parse_2_15(text, &mut settings, at_start)?,
         }
         Ok(settings)
@@ -138,31 +191,47 @@ impl Settings {
     /// # Errors
     /// An unknown option, or a value that PyTorch refuses, in its own words.
     pub(super) fn from_options(options: &Options) -> Result<Self, OptionError> {
-        options.check("torch.caching", OPTIONS)?;
+        const NAME: &str = "torch.caching";
+        options.check(NAME, OPTIONS)?;
         let version = options.get("version").map_or(Ok(Version::V2_15), Version::parse)?;
-        let mut text = options.get("conf").unwrap_or_default().to_owned();
-        let given = options.iter().filter(|(key, value)| !is_own(key) && *value != NONE_GIVEN);
+        let mut settings = Self::of(NAME, version, options, &OWN)?;
+        settings.research_after_sync = options.flag("research_pool_after_sync", false)?;
+        Ok(settings)
+    }
+
+    /// From PyTorch's text in `conf` and from options that have its names, all but `own`.
+    ///
+    /// # Errors
+    /// A value that PyTorch refuses, in its own words.
+    pub(super) fn of(
+        strategy: &str,
+        version: Version,
+        options: &Options,
+        own: &[&str],
+    ) -> Result<Self, OptionError> {
+        let mut text = options.get(CONF).unwrap_or_default().to_owned();
+        let given = options
+            .iter()
+            .filter(|(key, value)| *key != CONF && !own.contains(key) && *value != NONE_GIVEN);
         for (key, value) in given {
             let value = own_spelling(key, value)?;
             let comma = if text.trim().is_empty() { "" } else { "," };
             text.push_str(&format!("{comma}{key}:{value}"));
         }
-        let mut settings = Self::new(version)
+        Self::new(version)
             .with_text(&text, true)
-            .map_err(|why| OptionError(format!("torch.caching: {why}")))?;
-        settings.research_after_sync = match options.get("research_pool_after_sync") {
-            None => false,
-            Some(value) => boolean(value).ok_or_else(|| {
-                OptionError(format!(
-                    "option research_pool_after_sync={value}: expected true or false"
-                ))
-            })?,
-        };
-        Ok(settings)
+            .map_err(|why| OptionError(format!("{strategy}: {why}")))
     }
 }
 
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> OptionDoc {
+/// The option that holds a settings text.
+const CONF: &str = "conf";
+
+pub(super) const fn option(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> OptionDoc {
     OptionDoc { name, default, help }
 }
 
@@ -175,6 +244,7 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
         "false",
         "a proposed fix: search once more before giving up (true or false)",
     ),
+    option("backend", "native", "native, or cudaMallocAsync: the driver's stream-ordered pool"),
     option("max_split_size_mb", "none", "blocks of this size and above are not split (MiB)"),
     option(
         "max_non_split_rounding_mb",
@@ -213,24 +283,21 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
 /// As if the option were not there.
 const NONE_GIVEN: &str = "none";
 
-/// How many of the options are ours.
-const OWN: usize = 3;
+/// Those of the options that are ours.
+const OWN: [&str; 2] = ["version", "research_pool_after_sync"];
 
-fn is_own(key: &str) -> bool {
-    OPTIONS[..OWN].iter().any(|doc| doc.name == key)
-}
-
-pub(super) fn boolean(value: &str) -> Option<bool> {
-    match value {
-        "true" | "True" | "1" | "on" => Some(true),
-        "false" | "False" | "0" | "off" => Some(false),
-        _ => None,
-    }
-}
+/// Settings that are a yes or no.
+const FLAGS: [&str; 5] = [
+    "expandable_segments",
+    "throw_on_cudamalloc_oom",
+    "pinned_use_cuda_host_register",
+    "pinned_use_background_threads",
+    "pinned_free_catch_all",
+];
 
 /// The value of an option as PyTorch's settings text spells it. Checks what that text would take for something else.
 fn own_spelling(key: &str, value: &str) -> Result<String, OptionError> {
-    if matches!(key, "expandable_segments" | "throw_on_cudamalloc_oom") {
+    if FLAGS.contains(&key) {
         return match boolean(value) {
             Some(true) => Ok("True".into()),
             Some(false) => Ok("False".into()),

@@ -207,7 +207,10 @@ fn found(
                 ran.layout.segments.iter().filter(|s| s.stream.0 == 1).flat_map(|s| &s.blocks);
             json!(own.filter(|b| b.state == BlockState::Free).map(|b| b.size).sum::<u64>())
         }
-        "os_allocations" => json!(ran.report.driver_calls.get("cudaMalloc")),
+        "os_allocations" => {
+            let calls = ran.report.driver_calls.get("cudaMalloc");
+            json!(calls + ran.report.driver_work.pool_growths)
+        }
         "warning_contains" => {
             let wanted = check["value"].as_str().unwrap_or_default();
             if ran.notes.iter().any(|n| n.contains(wanted)) {

@@ -42,6 +42,8 @@ pub(super) struct Book {
     ranges: BTreeMap<u64, Range>,
     handles: BTreeMap<Handle, (u64, u64)>,
     reserved: Sums,
+    /// A pool of the driver gave something: it holds more than it gave.
+    pooled: bool,
     physical_next: u64,
     /// By (allocation, first byte): (byte after the last, block).
     occupied: BTreeMap<(u64, u64), (u64, u64)>,
@@ -58,10 +60,17 @@ impl Book {
         }
     }
 
+    /// May a strategy say that it holds so many bytes?
+    pub(super) fn allows(&self, memory: Memory, reserved: u64) -> bool {
+        let given = self.reserved(memory);
+        reserved == given || self.pooled && memory == Memory::Device && reserved > given
+    }
+
     /// A call that the driver did.
     pub(super) fn note(&mut self, call: &Call, answer: &Answer) {
         match (*call, *answer) {
             (Call::Malloc { size } | Call::MallocAsync { size, .. }, Answer::Address(address)) => {
+                self.pooled |= matches!(call, Call::MallocAsync { .. });
                 self.give(address, size, Memory::Device);
             }
             (Call::MallocManaged { size }, Answer::Address(address)) => {
@@ -111,6 +120,14 @@ impl Book {
         self.ranges.insert(address, Range { size, physical: self.physical_next, memory });
         self.physical_next += 1;
         *self.reserved.of(memory) += size;
+    }
+
+    /// Does the address lie in host memory?
+    pub(super) fn is_host(&self, address: u64) -> bool {
+        self.ranges
+            .range(..=address)
+            .next_back()
+            .is_some_and(|(_, range)| range.memory == Memory::Host)
     }
 
     /// A state that the strategy starts from.

@@ -6,8 +6,10 @@ use crate::units::{PoolId, StreamId};
 
 impl SimMachine {
     fn do_malloc(&mut self, kind: usize, size: u64) -> Result<Answer, DriverError> {
-        let device = &mut self.devices[self.current];
-        let got = device.mallocs.malloc(&mut device.books, size, &mut self.next_physical);
+        let got = self.with_evictions(|machine| {
+            let device = &mut machine.devices[machine.current];
+            device.mallocs.malloc(&mut device.books, size, &mut machine.next_physical)
+        });
         if got.as_ref().is_ok_and(|got| got.packed) {
             self.pay_price(CostTable::malloc_packed, size);
         } else if !matches!(got, Err(DriverError::InvalidValue { .. })) {
@@ -26,6 +28,13 @@ impl SimMachine {
         if device.pools.is_used(address) {
             device.pools.free(&mut device.books, address, None);
             self.pay(kind, 0);
+            return Ok(Answer::Done);
+        }
+        if device.managed.is_live(address) {
+            self.join_device();
+            let Device { managed, books, .. } = self.device();
+            let asked = managed.free(books, address);
+            self.pay(kind, asked);
             return Ok(Answer::Done);
         }
         if device.leaving.iter().any(|(_, leaving)| *leaving == address) {
@@ -51,9 +60,11 @@ impl SimMachine {
     ) -> Result<Answer, DriverError> {
         let slot = self.slot(stream);
         self.pay(kind, size);
-        let Self { devices, time, current, next_physical, .. } = self;
-        let Device { pools, books, .. } = &mut devices[*current];
-        let got = pools.malloc(books, time, pool, size, slot, next_physical)?;
+        let got = self.with_evictions(|machine| {
+            let SimMachine { devices, time, current, next_physical, .. } = machine;
+            let Device { pools, books, .. } = &mut devices[*current];
+            pools.malloc(books, time, pool, size, slot, next_physical)
+        })?;
         if got.grown > 0 {
             self.pay_price(CostTable::pool_grow, got.grown);
         }
@@ -120,18 +131,50 @@ impl SimMachine {
         Ok(answer)
     }
 
+    fn managed_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
+        let Device { managed, books, .. } = &mut self.devices[self.current];
+        let (answer, bytes) = match call {
+            Call::MallocManaged { size } => {
+                let made = managed.malloc(books, size, &mut self.next_physical);
+                (Answer::Address(made?), size)
+            }
+            Call::Advise { address, size, advice } => {
+                managed.advise(books, address, size, advice)?;
+                (Answer::Done, size)
+            }
+            Call::Prefetch { address, size, to, stream } => {
+                let effort = managed.prefetch(books, address, size, to)?;
+                self.pay(kind, size);
+                let slot = self.slot(stream);
+                self.stream_effort(slot, &effort);
+                return Ok(Answer::Done);
+            }
+            _ => return Err(DriverError::NotSupported { call: call.name() }),
+        };
+        self.pay(kind, bytes);
+        Ok(answer)
+    }
+
+    /// A physical handle, for which managed memory makes room.
+    fn do_create(&mut self, kind: usize, size: u64) -> Result<Answer, DriverError> {
+        let made = self.with_evictions(|machine| {
+            let Device { vmm, books, .. } = &mut machine.devices[machine.current];
+            vmm.create(books, size, &mut machine.next_physical)
+        });
+        match made {
+            Ok(_) => self.pay(kind, size),
+            Err(DriverError::OutOfMemory { .. }) => self.pay(kind, 0),
+            Err(_) => {}
+        }
+        made.map(Answer::Handle)
+    }
+
     fn vmm_call(&mut self, kind: usize, call: Call) -> Result<Answer, DriverError> {
         let Device { vmm, books, .. } = &mut self.devices[self.current];
         let (answer, bytes) = match call {
             Call::Reserve { size } => (Answer::Address(vmm.reserve(size)?), size),
             Call::Unreserve { address } => (Answer::Done, vmm.unreserve(address)?),
-            Call::Create { size } => {
-                let made = vmm.create(books, size, &mut self.next_physical);
-                if matches!(made, Err(DriverError::OutOfMemory { .. })) {
-                    self.pay(kind, 0);
-                }
-                (Answer::Handle(made?), size)
-            }
+            Call::Create { size } => return self.do_create(kind, size),
             Call::Map { address, handle } => (Answer::Done, vmm.map(address, handle)?),
             Call::SetAccess { address, size } => {
                 let count = vmm.set_access(address, size)?;
@@ -183,6 +226,13 @@ impl SimMachine {
                 self.synchronised();
             }
             Call::EventDestroy { event } => self.time.destroy_event(event)?,
+            Call::EventElapsed { from, to } => {
+                return Ok(Answer::Value(self.time.elapsed(from, to)?));
+            }
+            Call::Launch { stream, duration } => {
+                let slot = self.slot(stream);
+                self.time.queue(slot, duration, 0);
+            }
             _ => return Err(DriverError::NotSupported { call: call.name() }),
         }
         Ok(Answer::Done)
@@ -220,11 +270,13 @@ impl SimMachine {
                     lacks()
                 }
             }
-            Call::MallocManaged { .. } | Call::Prefetch { .. } | Call::Advise { .. } => lacks(),
+            Call::MallocManaged { .. } | Call::Prefetch { .. } | Call::Advise { .. } => {
+                if families.managed { self.managed_call(kind, call) } else { lacks() }
+            }
             Call::MallocHost { .. } | Call::FreeHost { .. } if !families.host => lacks(),
             Call::MallocHost { size, .. } => {
-                let address = self.device().host.malloc(size)?;
-                self.device().books.take_host(size);
+                let Device { host, books, .. } = self.device();
+                let address = host.malloc(books, size)?;
                 self.pay(kind, size);
                 Ok(Answer::Address(address))
             }
@@ -234,6 +286,9 @@ impl SimMachine {
                 self.pay(kind, size);
                 Ok(Answer::Done)
             }
+            Call::Copy { .. } => self.copy_call(kind, call),
+            Call::FileRead { .. } | Call::FileWrite { .. } if !families.files => lacks(),
+            Call::FileRead { .. } | Call::FileWrite { .. } => self.copy_call(kind, call),
             Call::MemInfo => {
                 self.pay(kind, 0);
                 let books = &self.device().books;

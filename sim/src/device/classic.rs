@@ -169,12 +169,10 @@ impl Mallocs {
     }
 }
 
-/// Host memory: takes nothing of a device.
+/// Host memory: takes nothing of a device, and as much as the host has.
 #[derive(Clone, Debug)]
 pub(super) struct HostMemory {
     space: AddressSpace,
-    /// Bytes that nobody holds.
-    free: u64,
     live: BTreeMap<Address, HostRange>,
     made: u32,
 }
@@ -191,22 +189,23 @@ struct HostRange {
 const HOST_PAGE: u64 = Bytes::kib(4).0;
 
 impl HostMemory {
-    /// Addresses from `base` to `limit`, and `capacity` bytes at most.
-    pub(super) fn new(base: Address, limit: Address, capacity: u64) -> Self {
+    /// Addresses from `base` to `limit`.
+    pub(super) fn new(base: Address, limit: Address) -> Self {
         let space = AddressSpace::new(base, limit, AddressPlacement::FirstFit);
-        Self { space, free: capacity.min(limit - base), live: BTreeMap::new(), made: 0 }
+        Self { space, live: BTreeMap::new(), made: 0 }
     }
 
-    pub(super) fn malloc(&mut self, size: u64) -> Result<Address, DriverError> {
+    pub(super) fn malloc(&mut self, books: &mut Books, size: u64) -> Result<Address, DriverError> {
         if size == 0 {
             return Err(super::invalid("cudaMallocHost", "found size 0, expected 1 byte or more"));
         }
-        let taken = round_up(size, HOST_PAGE).filter(|_| size <= self.free);
-        let Some((address, taken)) = taken.and_then(|taken| Some((self.space.take(taken)?, taken)))
-        else {
-            return Err(DriverError::OutOfMemory { asked: size, free: self.free });
+        books.check_host(size)?;
+        let taken = round_up(size, HOST_PAGE);
+        let taken = taken.and_then(|taken| Some((self.space.take(taken)?, taken)));
+        let Some((address, taken)) = taken else {
+            return Err(DriverError::OutOfMemory { asked: size, free: books.host_free() });
         };
-        self.free -= size;
+        books.take_host(size);
         self.live.insert(address, HostRange { asked: size, taken, ordinal: self.made });
         self.made += 1;
         Ok(address)
@@ -221,8 +220,15 @@ impl HostMemory {
             ));
         };
         self.space.give(address, range.taken);
-        self.free += range.asked;
         Ok(range.asked)
+    }
+
+    /// Does all of it lie in one live range?
+    pub(super) fn contains(&self, address: Address, size: u64) -> bool {
+        let range = self.live.range(..=address).next_back();
+        range.is_some_and(|(start, range)| {
+            size <= range.asked && address - start <= range.asked - size
+        })
     }
 
     pub(super) fn origin(&self, address: Address) -> Option<Origin> {

@@ -21,8 +21,14 @@ impl Price {
 
     /// ns for a call over `bytes` bytes, rounded to the nearest.
     pub fn of(&self, bytes: u64, granule: u64) -> u64 {
-        let granules = bytes.div_ceil(granule.max(1)) as f64;
-        let ns = self.base_ns + self.per_granule_ns * granules + self.per_byte_ns * bytes as f64;
+        self.times(1, bytes.div_ceil(granule.max(1)), bytes)
+    }
+
+    /// ns for `calls` calls that touched so many granules and bytes in all, rounded to the nearest.
+    pub fn times(&self, calls: u64, granules: u64, bytes: u64) -> u64 {
+        let ns = self.base_ns * calls as f64
+            + self.per_granule_ns * granules as f64
+            + self.per_byte_ns * bytes as f64;
         ns.round() as u64
     }
 
@@ -43,6 +49,12 @@ pub struct CostTable {
     pool_shrink: Price,
     /// Queueing work or a transfer.
     launch: Price,
+    /// A batch of a device's faults on managed memory; granules: the 2 MiB blocks served in it; bytes: those that move. The link comes on top.
+    fault_batch: Price,
+    /// A fault of the host on managed memory.
+    host_fault: Price,
+    /// A 2 MiB block of managed memory that leaves the device. The link comes on top.
+    evict: Price,
     free_of_charge: bool,
 }
 
@@ -62,24 +74,49 @@ impl CostTable {
             pool_grow: NOTHING,
             pool_shrink: NOTHING,
             launch: NOTHING,
+            fault_batch: NOTHING,
+            host_fault: NOTHING,
+            evict: NOTHING,
             free_of_charge: true,
         }
     }
 
-    /// Sets the price of a call by CUDA's name of it, or of `malloc_packed`, `pool_grow`, `pool_shrink`, `launch`. `false`: no such name.
+    /// Names of prices that are not those of calls.
+    pub const OTHERS: [&'static str; 7] = [
+        "malloc_packed",
+        "pool_grow",
+        "pool_shrink",
+        "launch",
+        "fault_batch",
+        "host_fault",
+        "evict",
+    ];
+
+    /// Sets the price of a call by CUDA's name of it, or of one of [`CostTable::OTHERS`]. `false`: no such name.
     pub fn set(&mut self, name: &str, price: Price) -> bool {
         let slot = match name {
             "malloc_packed" => &mut self.malloc_packed,
             "pool_grow" => &mut self.pool_grow,
             "pool_shrink" => &mut self.pool_shrink,
             "launch" => &mut self.launch,
+            "fault_batch" => &mut self.fault_batch,
+            "host_fault" => &mut self.host_fault,
+            "evict" => &mut self.evict,
             _ => match CALL_NAMES.iter().position(|known| *known == name) {
                 Some(kind) => &mut self.calls[kind],
                 None => return false,
             },
         };
         *slot = price;
-        let others = [self.malloc_packed, self.pool_grow, self.pool_shrink, self.launch];
+        let others = [
+            self.malloc_packed,
+            self.pool_grow,
+            self.pool_shrink,
+            self.launch,
+            self.fault_batch,
+            self.host_fault,
+            self.evict,
+        ];
         self.free_of_charge = self.calls.iter().chain(&others).all(Price::is_zero);
         true
     }
@@ -113,6 +150,21 @@ impl CostTable {
     pub const fn launch(&self) -> &Price {
         &self.launch
     }
+
+    /// The price of a batch of faults; granules are blocks served in it.
+    pub const fn fault_batch(&self) -> &Price {
+        &self.fault_batch
+    }
+
+    /// The price of a fault of the host.
+    pub const fn host_fault(&self) -> &Price {
+        &self.host_fault
+    }
+
+    /// The price of an eviction.
+    pub const fn evict(&self) -> &Price {
+        &self.evict
+    }
 }
 
 #[cfg(test)]
@@ -132,5 +184,9 @@ mod tests {
         assert!(table.is_free_of_charge());
         assert!(table.set("cudaMalloc", Price::flat(1.0)) && !table.is_free_of_charge());
         assert!(!table.set("cudaMollac", Price::flat(1.0)));
+        for name in CostTable::OTHERS {
+            let mut table = CostTable::zero();
+            assert!(table.set(name, Price::flat(1.0)) && !table.is_free_of_charge(), "{name}");
+        }
     }
 }

@@ -124,6 +124,7 @@ pub(super) struct CostHead {
 pub(super) struct Memory {
     pub(super) capacity: Option<Quantity>,
     pub(super) context: Option<Quantity>,
+    pub(super) host: Option<Quantity>,
     pub(super) granule: Option<Quantity>,
     pub(super) placement: Option<AddressPlacement>,
     pub(super) pack_small: Option<bool>,
@@ -173,7 +174,8 @@ pub(super) fn read(text: &str) -> Result<File, ProfileError> {
 impl File {
     /// This file, with `base` for what it leaves out. Speeds are taken together or not at all: a device lacks the types that it does not name.
     pub(super) fn over(self, base: Self) -> Self {
-        let Memory { capacity, context, granule, placement, pack_small, any_size } = self.memory;
+        let Memory { capacity, context, host, granule, placement, pack_small, any_size } =
+            self.memory;
         let mut link = base.link;
         for (name, own) in self.link {
             let below = link.remove(&name).unwrap_or_default();
@@ -188,6 +190,7 @@ impl File {
             memory: Memory {
                 capacity: capacity.or(base.memory.capacity),
                 context: context.or(base.memory.context),
+                host: host.or(base.memory.host),
                 granule: granule.or(base.memory.granule),
                 placement: placement.or(base.memory.placement),
                 pack_small: pack_small.or(base.memory.pack_small),
@@ -211,8 +214,9 @@ impl File {
                 figures.push(Figure { key, value, unit, low, high, source, date, trust });
             }
         };
-        let Memory { capacity, context, granule, .. } = &self.memory;
-        for (key, quantity) in [("capacity", capacity), ("context", context), ("granule", granule)]
+        let Memory { capacity, context, host, granule, .. } = &self.memory;
+        for (key, quantity) in
+            [("capacity", capacity), ("context", context), ("host", host), ("granule", granule)]
         {
             add(format!("memory.{key}"), quantity.as_ref());
         }

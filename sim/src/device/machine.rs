@@ -1,9 +1,11 @@
 //! What the engine may ask of the simulated machine.
 
 use super::cost::CostTable;
-use super::{SimMachine, base, invalid};
+use super::{Device, Effort, SimMachine, base, invalid};
 use crate::driver::{Address, DriverError};
-use crate::machine::{CallCounts, Direction, Held, Machine, Origin, Physical, Stamp, Toucher};
+use crate::machine::{
+    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
+};
 use crate::units::{DeviceId, Nanos, StreamId};
 
 impl Machine for SimMachine {
@@ -48,10 +50,7 @@ impl Machine for SimMachine {
         direction: Direction,
     ) -> Result<(), DriverError> {
         self.pay_price(CostTable::launch, 0);
-        let slot = self.slot(stream);
-        let device = &mut self.devices[self.current];
-        let engine = &mut device.engines[direction as usize];
-        *engine = self.time.queue(slot, device.options.links.get(direction).ns(bytes), *engine);
+        self.queue_transfer(stream, bytes, direction);
         Ok(())
     }
 
@@ -59,16 +58,16 @@ impl Machine for SimMachine {
         &mut self,
         address: Address,
         bytes: u64,
-        _write: bool,
+        write: bool,
         by: Toucher,
     ) -> Result<(), DriverError> {
+        if (base::MANAGED..base::MALLOC).contains(&address) {
+            return self.touch_managed(address, bytes, write, by);
+        }
         let device = &self.devices[self.current];
-        let place = device.mallocs.physical(address);
-        let place = place.or_else(|| device.pools.physical(address));
-        let place = place.is_some_and(|place| place.run >= bytes);
         let fine = match by {
             Toucher::Host => device.host.origin(address).is_some(),
-            Toucher::Device(_) => place || device.vmm.accessible(address, bytes),
+            Toucher::Device(_) => device.reaches(address, bytes),
         };
         if fine {
             return Ok(());
@@ -90,6 +89,7 @@ impl Machine for SimMachine {
             base::RESERVED.. => device.vmm.origin(address),
             base::POOL.. => device.pools.origin(address),
             base::MALLOC.. => device.mallocs.origin(address),
+            base::MANAGED.. => device.managed.origin(address),
             _ => device.host.origin(address),
         }
     }
@@ -99,7 +99,8 @@ impl Machine for SimMachine {
         match address {
             base::RESERVED.. => device.vmm.physical(address),
             base::POOL.. => device.pools.physical(address),
-            _ => device.mallocs.physical(address),
+            base::MALLOC.. => device.mallocs.physical(address),
+            _ => device.managed.physical(address),
         }
     }
 
@@ -127,5 +128,40 @@ impl Machine for SimMachine {
 
     fn calls(&self) -> CallCounts {
         CallCounts(self.calls)
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        let mut work = DriverWork::default();
+        for device in &self.devices {
+            device.pools.add_work(&mut work);
+            device.managed.add_work(&mut work.managed);
+        }
+        work
+    }
+}
+
+impl SimMachine {
+    fn touch_managed(
+        &mut self,
+        address: Address,
+        bytes: u64,
+        write: bool,
+        by: Toucher,
+    ) -> Result<(), DriverError> {
+        let Device { managed, books, .. } = self.device();
+        match by {
+            Toucher::Host => {
+                let effort = managed.host_access(books, address, bytes, write)?;
+                self.host_effort(&effort);
+            }
+            Toucher::Device(stream) => {
+                let effort = managed.device_access(books, address, bytes, write)?;
+                if effort != Effort::default() {
+                    let slot = self.slot(stream);
+                    self.stream_effort(slot, &effort);
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,9 @@
 //! | `classic` | `cudaMalloc`, `cudaFree`, host memory |
 //! | `vmm` | reserved ranges, physical handles, mappings |
 //! | `pools`, `pool` | stream-ordered malloc and free |
+//! | `managed` | managed memory: faults, moves, eviction |
 //! | `calls` | what each driver call does |
+//! | `copies` | copies between device, host and file |
 //! | `machine` | what only the engine may ask |
 //! | `options` | what a device is like |
 //! | `timeline` | host clock, streams, events, happens-before |
@@ -21,9 +23,11 @@ mod address;
 mod books;
 mod calls;
 mod classic;
+mod copies;
 mod cost;
 mod file;
 mod machine;
+mod managed;
 mod options;
 mod pool;
 mod pools;
@@ -39,18 +43,20 @@ pub use options::{DeviceOptions, Link, Links};
 use address::AddressSpace;
 use books::Books;
 use classic::{HostMemory, Mallocs};
+use managed::{Effort, Managed};
 use pools::Pools;
 use timeline::{Slot, StreamNames, Timeline};
 use vmm::Vmm;
 
 use crate::driver::{Address, Answer, CALL_KINDS, Call, Driver, DriverError, Families};
-use crate::machine::CallCounts;
+use crate::machine::{CallCounts, Direction};
 use crate::units::StreamId;
 
 /// Where each kind of range begins. What lies between two bases is far more than any device has, except for reserved ranges, which
 /// come last and have no end.
 mod base {
     pub(super) const HOST: u64 = 0x1000_0000_0000;
+    pub(super) const MANAGED: u64 = 0x4000_0000_0000;
     pub(super) const MALLOC: u64 = 0x7000_0000_0000;
     pub(super) const POOL: u64 = 0x7400_0000_0000;
     pub(super) const RESERVED: u64 = 0x7800_0000_0000;
@@ -69,6 +75,7 @@ struct Device {
     mallocs: Mallocs,
     vmm: Vmm,
     pools: Pools,
+    managed: Managed,
     host: HostMemory,
     streams: StreamNames,
     /// Mallocs freed in stream order: ns at which they go back.
@@ -82,11 +89,12 @@ impl Device {
         let space = |from, to| AddressSpace::new(from, to, options.placement);
         let granule = options.granule.max(1);
         Self {
-            books: Books::new(options.capacity, options.context),
+            books: Books::new(options.capacity, options.context, options.host_capacity),
             mallocs: Mallocs::new(space(base::MALLOC, base::POOL), granule, options.pack_small),
             vmm: Vmm::new(space(base::RESERVED, u64::MAX >> 1), granule, options.any_size),
             pools: Pools::new(space(base::POOL, base::RESERVED), granule),
-            host: HostMemory::new(base::HOST, base::MALLOC, options.host_capacity),
+            managed: Managed::new(base::MANAGED, base::MALLOC),
+            host: HostMemory::new(base::HOST, base::MANAGED),
             streams: StreamNames::default(),
             leaving: Vec::new(),
             engines: [0; 5],
@@ -187,6 +195,62 @@ impl SimMachine {
         }
     }
 
+    /// Makes managed pages leave the device until `call` finds room, if there are any (rule `evict_for_others` of [`managed`]). The host waits
+    /// for the copies.
+    fn with_evictions<T>(
+        &mut self,
+        mut call: impl FnMut(&mut Self) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let mut effort = Effort::default();
+        let done = loop {
+            let done = call(self);
+            let Device { managed, books, .. } = self.device();
+            let refused = matches!(done, Err(DriverError::OutOfMemory { .. }));
+            if !refused || !managed.evict_one(books, None, &mut effort) {
+                break done;
+            }
+        };
+        if effort != Effort::default() {
+            self.host_effort(&effort);
+        }
+        done
+    }
+
+    /// The host takes part in moving managed memory.
+    fn host_effort(&mut self, effort: &Effort) {
+        let Self { devices, time, current, .. } = self;
+        let Device { options, engines, .. } = &mut devices[*current];
+        let costs = &options.costs;
+        let faults = costs.host_fault().times(effort.faults, 0, 0);
+        time.now += faults + costs.evict().times(effort.evicted_blocks, 0, 0);
+        if effort.bytes_out > 0 {
+            let engine = &mut engines[Direction::DeviceToHost as usize];
+            let link = options.links.get(Direction::DeviceToHost);
+            *engine = time.now.max(*engine).saturating_add(link.ns(effort.bytes_out));
+            time.now = *engine;
+        }
+    }
+
+    /// A stream waits for managed memory to be moved.
+    fn stream_effort(&mut self, slot: Slot, effort: &Effort) {
+        let Self { devices, time, current, .. } = self;
+        let Device { options, engines, .. } = &mut devices[*current];
+        let costs = &options.costs;
+        let Effort { batches, served, bytes_in, bytes_out, bytes_remote, evicted_blocks, .. } =
+            *effort;
+        let ns = costs.fault_batch().times(batches, served, bytes_in);
+        time.queue(slot, ns + costs.evict().times(evicted_blocks, 0, 0), 0);
+        for (bytes, direction) in [
+            (bytes_out, Direction::DeviceToHost),
+            (bytes_in + bytes_remote, Direction::HostToDevice),
+        ] {
+            if bytes > 0 {
+                let engine = &mut engines[direction as usize];
+                *engine = time.queue(slot, options.links.get(direction).ns(bytes), *engine);
+            }
+        }
+    }
+
     /// Mallocs that were freed in stream order go back once their stream has passed the free.
     fn settle(&mut self) {
         let now = self.time.now;
@@ -225,8 +289,7 @@ impl Driver for SimMachine {
     }
 
     fn families(&self) -> Families {
-        // managed memory is not modelled yet
-        Families { managed: false, ..self.devices[self.current].options.families }
+        self.devices[self.current].options.families
     }
 }
 

@@ -63,6 +63,8 @@ pub struct DeviceOptions {
     pub capacity: u64,
     /// Bytes that the context takes.
     pub context: u64,
+    /// Bytes of host memory that it may use. As a rule far more than a run takes.
+    pub host_capacity: u64,
     /// Physical granule in bytes.
     pub granule: u64,
     /// Choice of addresses.
@@ -71,8 +73,6 @@ pub struct DeviceOptions {
     pub pack_small: bool,
     /// `cuMemCreate` takes sizes that are no multiple of the granule (they take whole granules).
     pub any_size: bool,
-    /// Bytes of host memory for the run.
-    pub host_capacity: u64,
     /// Families of calls that it has.
     pub families: Families,
     /// Speed of transfers.
@@ -86,12 +86,12 @@ impl Default for DeviceOptions {
         Self {
             capacity: Bytes::gib(80).0,
             context: 0,
+            host_capacity: Bytes::gib(16 << 10).0,
             granule: Bytes::mib(2).0,
             placement: AddressPlacement::FirstFit,
             pack_small: false,
             any_size: false,
-            host_capacity: u64::MAX,
-            families: Families { managed: false, ..Families::ALL },
+            families: Families::ALL,
             links: Links::INSTANT,
             costs: CostTable::zero(),
         }

@@ -210,6 +210,45 @@ fn each_kind_of_free_takes_the_others_memory() -> Tested {
     Ok(())
 }
 
+#[test]
+fn pieces_of_several_owners_join_where_the_asker_may_use_both() -> Tested {
+    let mut machine = machine(32 * MIB);
+    keep_all(&mut machine)?;
+    for attribute in
+        [PoolAttribute::ReuseAllowOpportunistic, PoolAttribute::ReuseAllowInternalDependencies]
+    {
+        machine.pool_set(POOL, attribute, 0)?;
+    }
+    let blocks = (0..4).map(|_| machine.malloc_async(POOL, 8 * MIB, ONE));
+    let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
+    machine.free_async(blocks[0], ONE)?;
+    machine.stream_synchronize(ONE)?; // for anyone from here on
+    machine.free_async(blocks[1], ONE)?;
+    machine.free_async(blocks[2], TWO)?;
+    machine
+        .malloc_async(POOL, 9 * MIB, TWO)
+        .expect_err("one for anyone, one of stream 1, one of its own");
+    machine.free_async(blocks[3], TWO)?;
+    assert_eq!(machine.malloc_async(POOL, 16 * MIB, TWO)?, blocks[2]);
+    assert_eq!(machine.malloc_async(POOL, 16 * MIB, ONE)?, blocks[0]);
+    Ok(())
+}
+
+#[test]
+fn growth_and_release_are_counted() -> Tested {
+    let mut machine = machine(256 * MIB);
+    for round in 1..=3 {
+        let a = machine.malloc_async(POOL, 40 * MIB, ONE)?;
+        let b = machine.malloc_async(POOL, MIB, ONE)?;
+        machine.free_async(a, ONE)?;
+        machine.free_async(b, ONE)?;
+        machine.stream_synchronize(ONE)?;
+        let work = machine.driver_work();
+        assert_eq!((work.pool_growths, work.pool_releases), (round, round), "64 MiB serve both");
+    }
+    Ok(())
+}
+
 /// Random use by three streams: ranges never overlap, and the books agree with the pool.
 #[test]
 fn live_ranges_never_overlap() -> Tested {

@@ -24,14 +24,13 @@ use std::collections::BTreeMap;
 use super::address::AddressSpace;
 use super::books::Books;
 use super::invalid;
-use super::pool::{ANYONE, Block, Chunk, Pool, State};
+use super::pool::{ANYONE, Piece, Pieces, Pool, UNIT};
 use super::timeline::{Moment, Slot, Timeline};
 use crate::driver::{Address, DriverError, PoolAttribute};
-use crate::machine::{Origin, Physical, RangeKind};
+use crate::free_set::{NONE, SIZE_MAX};
+use crate::machine::{DriverWork, Origin, Physical, RangeKind};
 use crate::units::{Bytes, PoolId, round_up};
 
-/// Blocks are multiples of this (rule `step`).
-const BLOCK_STEP: u64 = 512;
 /// Chunks are multiples of this (rule `grow`).
 const CHUNK_STEP: u64 = Bytes::mib(32).0;
 
@@ -43,6 +42,20 @@ pub(super) struct AsyncMalloced {
     pub(super) grown: u64,
 }
 
+/// Memory that a pool took from the device at once.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    start: Address,
+    size: u64,
+    pool: PoolId,
+    ordinal: u32,
+    physical: u64,
+    /// Pieces in use.
+    used: u32,
+    /// Its first piece.
+    first: u32,
+}
+
 /// The pools of one device.
 #[derive(Clone, Debug)]
 pub(super) struct Pools {
@@ -50,13 +63,34 @@ pub(super) struct Pools {
     space: AddressSpace,
     /// By number; 0 is the default pool.
     pools: Vec<Pool>,
-    chunks: BTreeMap<Address, Chunk>,
+    pieces: Pieces,
+    chunks: Vec<Chunk>,
+    vacant: Vec<u32>,
+    by_address: BTreeMap<Address, u32>,
     made: u32,
+    /// Chunks given back so far.
+    released: u64,
 }
 
 impl Pools {
     pub(super) fn new(space: AddressSpace, granule: u64) -> Self {
-        Self { granule, space, pools: vec![Pool::new()], chunks: BTreeMap::new(), made: 0 }
+        Self {
+            granule,
+            space,
+            pools: vec![Pool::new()],
+            pieces: Pieces::new(),
+            chunks: Vec::new(),
+            vacant: Vec::new(),
+            by_address: BTreeMap::new(),
+            made: 0,
+            released: 0,
+        }
+    }
+
+    /// Adds how often a chunk was taken and given back so far.
+    pub(super) fn add_work(&self, work: &mut DriverWork) {
+        work.pool_growths += u64::from(self.made);
+        work.pool_releases += self.released;
     }
 
     pub(super) fn create(&mut self) -> PoolId {
@@ -87,8 +121,8 @@ impl Pools {
     fn end_if_idle(&mut self, books: &mut Books, id: PoolId) {
         let pool = &self.pools[id.0 as usize];
         if pool.destroyed && pool.used == 0 {
-            for chunk in pool.empty.clone() {
-                self.drop_chunk(books, id, chunk);
+            for (_, chunk) in std::mem::take(&mut self.pools[id.0 as usize].empty) {
+                self.drop_chunk(books, chunk);
             }
         }
     }
@@ -161,55 +195,49 @@ impl Pools {
             return 0;
         }
         let before = pool.reserved;
-        for chunk in pool.empty.clone().into_iter().rev() {
-            let pool = &self.pools[id.0 as usize];
+        let empty: Vec<_> = pool.empty.iter().rev().copied().collect();
+        for (start, chunk) in empty {
+            let pool = &mut self.pools[id.0 as usize];
             if pool.reserved <= keep {
                 break;
             }
-            let end = chunk + self.chunks[&chunk].size;
-            let over = |block: &Block| matches!(&block.state, State::Free(_, moment) if moment.at <= time.now);
-            if pool.blocks.range(chunk..end).all(|(_, block)| over(block)) {
-                self.drop_chunk(books, id, chunk);
+            if pool.is_over(&self.pieces, time, self.chunks[chunk as usize].first) {
+                pool.empty.remove(&(start, chunk));
+                self.drop_chunk(books, chunk);
             }
         }
         before - self.pools[id.0 as usize].reserved
     }
 
-    fn drop_chunk(&mut self, books: &mut Books, id: PoolId, start: Address) {
-        let Some(chunk) = self.chunks.remove(&start) else { return };
-        let pool = &mut self.pools[id.0 as usize];
-        pool.empty.remove(&start);
-        pool.reserved -= chunk.size;
-        let mut at = start;
-        while at < start + chunk.size {
-            let size = pool.blocks[&at].size;
-            pool.take_free(size, at);
-            at += size;
+    /// Gives a chunk back, all of which is free.
+    fn drop_chunk(&mut self, books: &mut Books, at: u32) {
+        let Chunk { start, size, pool, first, .. } = self.chunks[at as usize];
+        let pool = &mut self.pools[pool.0 as usize];
+        pool.reserved -= size;
+        let mut piece = first;
+        while piece != NONE {
+            let next = self.pieces.get(piece).next;
+            pool.take_free(&mut self.pieces, piece);
+            self.pieces.drop(piece);
+            piece = next;
         }
-        self.space.give(start, chunk.size);
-        books.give_physical(chunk.size);
-        books.unreserve(chunk.size);
+        self.by_address.remove(&start);
+        self.vacant.push(at);
+        self.released += 1;
+        self.space.give(start, size);
+        books.give_physical(size);
+        books.unreserve(size);
     }
 
     /// A synchronisation returns to the host: rules `synced` and `release`. Bytes given back.
     pub(super) fn synchronised(&mut self, books: &mut Books, time: &Timeline) -> u64 {
-        if self.chunks.is_empty() {
+        if self.by_address.is_empty() {
             return 0;
         }
         let mut given = 0;
         for id in 0..self.pools.len() {
-            let Self { pools, chunks, .. } = self;
-            let pool = &mut pools[id];
-            let mut known = Vec::new();
-            for (_, set) in pool.free.iter().filter(|(owner, _)| **owner != ANYONE) {
-                let over = set.iter().filter(|(_, at)| time.is_after(None, pool.moment(*at)));
-                known.extend(over.copied());
-            }
-            for (size, address) in known {
-                let (_, moment) = pool.take_free(size, address);
-                pool.put_joined(chunks, address, size, ANYONE, moment);
-            }
-            let keep = pool.release_threshold;
+            self.pools[id].synchronised(&mut self.pieces, time);
+            let keep = self.pools[id].release_threshold;
             given += self.release(books, time, PoolId(id as u32), keep);
         }
         given
@@ -229,7 +257,8 @@ impl Pools {
         };
         let taken = take(books, CHUNK_STEP.next_multiple_of(self.granule))
             .or_else(|_| take(books, self.granule))?;
-        let Some(start) = self.space.take(taken) else {
+        let units = u32::try_from(taken / UNIT).ok().filter(|units| *units <= SIZE_MAX);
+        let (Some(units), Some(start)) = (units, self.space.take(taken)) else {
             books.give_physical(taken);
             return Err(DriverError::OutOfMemory { asked: size, free: books.free() });
         };
@@ -238,12 +267,19 @@ impl Pools {
         self.made += 1;
         let physical = *next_physical;
         *next_physical += 1;
-        self.chunks.insert(start, Chunk { size: taken, pool: id, ordinal, physical, used: 0 });
+        let chunk = self.vacant.pop().unwrap_or(self.chunks.len() as u32);
+        let first = self.pieces.add(Piece::between(NONE, NONE, start, units, chunk));
+        let made = Chunk { start, size: taken, pool: id, ordinal, physical, used: 0, first };
+        match self.chunks.get_mut(chunk as usize) {
+            Some(vacant) => *vacant = made,
+            None => self.chunks.push(made),
+        }
+        self.by_address.insert(start, chunk);
         let pool = &mut self.pools[id.0 as usize];
         pool.reserved += taken;
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
-        pool.empty.insert(start);
-        pool.put_free(start, taken, ANYONE, Moment::default());
+        pool.empty.insert((start, chunk));
+        pool.put_free(&mut self.pieces, first, ANYONE, Moment::default());
         Ok(taken)
     }
 
@@ -257,95 +293,113 @@ impl Pools {
         next_physical: &mut u64,
     ) -> Result<AsyncMalloced, DriverError> {
         const CALL: &str = "cudaMallocAsync";
-        let pool = self.pool(CALL, id)?;
+        self.pool(CALL, id)?;
         if asked == 0 {
             return Err(invalid(CALL, "found size 0, expected at least 1 byte"));
         }
-        let Some(size) = round_up(asked, BLOCK_STEP) else {
+        let units = u32::try_from(asked.div_ceil(UNIT)).ok().filter(|units| *units <= SIZE_MAX);
+        let Some(units) = units else {
             return Err(DriverError::OutOfMemory { asked, free: books.free() });
         };
-        let mut grown = 0;
-        let mut found = pool.find(time, slot, size);
-        let mut waits = false;
-        if found.is_none() {
-            let Self { pools, chunks, .. } = self;
-            found = pools[id.0 as usize].gather(time, chunks, slot, size);
+        let Self { pools, pieces, .. } = self;
+        let mut found = pools[id.0 as usize].find(pieces, time, slot, units);
+        let (mut grown, mut waits) = (0, false);
+        if found == NONE {
+            (found, grown, waits) = self.obtain(books, time, id, units, slot, next_physical);
         }
-        if found.is_none() {
-            let mut growth = self.grow(books, id, size, next_physical);
-            if growth.is_err() && self.release(books, time, id, 0) > 0 {
-                growth = self.grow(books, id, size, next_physical);
-            }
-            let pool = &self.pools[id.0 as usize];
-            (grown, found) = match growth {
-                Ok(grown) => (grown, pool.find(time, slot, size)),
-                Err(_) if pool.internal => {
-                    waits = true;
-                    let sets = pool.free.values();
-                    (0, sets.filter_map(|set| set.range((size, 0)..).next().copied()).min())
-                }
-                Err(_) => (0, None),
-            };
-        }
-        let Some((has, address)) = found else {
+        if found == NONE {
             return Err(DriverError::OutOfMemory { asked, free: books.free() });
-        };
-        let pool = &mut self.pools[id.0 as usize];
-        let (owner, moment) = pool.take_free(has, address);
+        }
+        let Self { pools, pieces, chunks, .. } = self;
+        let pool = &mut pools[id.0 as usize];
+        let (owner, moment) = pool.take_free(pieces, found);
         time.follow(slot, &moment, waits);
-        if has > size {
-            pool.put_free(address + size, has - size, owner, moment);
+        pieces.hand_out(found, asked);
+        let piece = pieces.get_mut(found);
+        let rest = piece.units - units;
+        piece.units = units;
+        let (address, chunk) = (piece.start, piece.chunk);
+        if rest > 0 {
+            let (start, next) = (piece.end(), piece.next);
+            let rest = pieces.add(Piece::between(found, next, start, rest, chunk));
+            pool.put_free(pieces, rest, owner, moment);
         }
-        pool.blocks.insert(address, Block { size, state: State::Used(asked) });
         pool.used += asked;
         pool.used_high = pool.used_high.max(pool.used);
-        if let Some((start, chunk)) = self.chunks.range_mut(..=address).next_back() {
-            chunk.used += 1;
-            pool.empty.remove(start);
+        let chunk_state = &mut chunks[chunk as usize];
+        chunk_state.used += 1;
+        if chunk_state.used == 1 {
+            pool.empty.remove(&(chunk_state.start, chunk));
         }
         Ok(AsyncMalloced { address, grown })
     }
 
-    fn chunk_around(&self, address: Address) -> Option<(Address, Chunk)> {
-        let (start, chunk) = self.chunks.range(..=address).next_back()?;
-        (address - start < chunk.size).then_some((*start, *chunk))
+    /// A piece for which the pool must do more than look: the piece, bytes of growth, and whether the stream must wait for it.
+    fn obtain(
+        &mut self,
+        books: &mut Books,
+        time: &Timeline,
+        id: PoolId,
+        units: u32,
+        slot: Slot,
+        next_physical: &mut u64,
+    ) -> (u32, u64, bool) {
+        let Self { pools, pieces, .. } = self;
+        let gathered = pools[id.0 as usize].gather(pieces, time, slot, units);
+        if gathered != NONE {
+            return (gathered, 0, false);
+        }
+        let size = u64::from(units) * UNIT;
+        let mut growth = self.grow(books, id, size, next_physical);
+        if growth.is_err() && self.release(books, time, id, 0) > 0 {
+            growth = self.grow(books, id, size, next_physical);
+        }
+        let Self { pools, pieces, .. } = self;
+        let pool = &pools[id.0 as usize];
+        match growth {
+            Ok(grown) => (pool.find(pieces, time, slot, units), grown, false),
+            Err(_) if pool.internal => (pool.find_any(pieces, units), 0, true),
+            Err(_) => (NONE, 0, false),
+        }
+    }
+
+    fn chunk_around(&self, address: Address) -> Option<&Chunk> {
+        let (start, at) = self.by_address.range(..=address).next_back()?;
+        let chunk = &self.chunks[*at as usize];
+        (address - start < chunk.size).then_some(chunk)
     }
 
     /// Is it the beginning of a block in use?
     pub(super) fn is_used(&self, address: Address) -> bool {
-        self.chunk_around(address).is_some_and(|(_, chunk)| {
-            let blocks = &self.pools[chunk.pool.0 as usize].blocks;
-            matches!(blocks.get(&address), Some(Block { state: State::Used(_), .. }))
-        })
+        self.pieces.used_at(address).is_some()
     }
 
     /// Takes back a block in use ([`Pools::is_used`]), freed by a stream at this moment, or (`None`) by the host.
     pub(super) fn free(&mut self, books: &mut Books, address: Address, by: Option<(Slot, Moment)>) {
-        let Some((start, chunk)) = self.chunk_around(address) else { return };
+        let Some(piece) = self.pieces.used_at(address) else { return };
+        let at = self.pieces.get(piece).chunk;
+        let chunk = &mut self.chunks[at as usize];
         let pool = &mut self.pools[chunk.pool.0 as usize];
-        let Some(Block { size, state: State::Used(asked) }) = pool.blocks.remove(&address) else {
-            return;
-        };
-        pool.used -= asked;
+        pool.used -= self.pieces.take_back(piece);
         let (owner, moment) = by.unwrap_or_else(|| (ANYONE, Moment::default()));
-        pool.put_joined(&self.chunks, address, size, owner, moment);
-        if let Some(chunk) = self.chunks.get_mut(&start) {
-            chunk.used -= 1;
-            if chunk.used == 0 {
-                pool.empty.insert(start);
-            }
+        pool.put_joined(&mut self.pieces, piece, owner, moment);
+        chunk.used -= 1;
+        if chunk.used == 0 {
+            pool.empty.insert((chunk.start, at));
+            let id = chunk.pool;
+            self.end_if_idle(books, id);
         }
-        self.end_if_idle(books, chunk.pool);
     }
 
     pub(super) fn origin(&self, address: Address) -> Option<Origin> {
-        let (start, chunk) = self.chunk_around(address)?;
-        Some(Origin { kind: RangeKind::Pool, ordinal: chunk.ordinal, offset: address - start })
+        let chunk = self.chunk_around(address)?;
+        let offset = address - chunk.start;
+        Some(Origin { kind: RangeKind::Pool, ordinal: chunk.ordinal, offset })
     }
 
     pub(super) fn physical(&self, address: Address) -> Option<Physical> {
-        let (start, chunk) = self.chunk_around(address)?;
-        let offset = address - start;
+        let chunk = self.chunk_around(address)?;
+        let offset = address - chunk.start;
         Some(Physical { handle: chunk.physical, offset, run: chunk.size - offset })
     }
 }

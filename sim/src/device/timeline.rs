@@ -15,6 +15,7 @@
 //! | host: stream or device synchronise, `cudaFree` | the stream, or all streams of the device |
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::driver::DriverError;
 use crate::units::{EventId, StreamId};
@@ -45,19 +46,62 @@ fn set(clock: &mut Clock, slot: Slot, epoch: u64) {
     clock[at] = clock[at].max(epoch);
 }
 
-/// A point in a stream's queue that memory is freed at.
-#[derive(Clone, Debug, Default)]
+/// The same for a clock that moments may share; it is copied only when there is news.
+fn learn_shared(into: &mut Arc<Clock>, from: &[u64]) -> bool {
+    let known = |at: usize| into.get(at).copied().unwrap_or_default();
+    let news = from.iter().enumerate().any(|(at, epoch)| *epoch > known(at));
+    news && learn(Arc::make_mut(into), from)
+}
+
+/// A point in a stream's queue that memory is freed at, or the latest of such points of several streams.
+#[derive(Clone, Debug)]
 pub(super) struct Moment {
     /// ns; over from here on.
     pub(super) at: u64,
-    clock: Clock,
+    /// The stream ([`MANY`]: several) and its epoch. Who knows this epoch knows all that the stream knew then.
+    by: Slot,
+    epoch: u64,
+    /// What the stream knew then; of several, all.
+    clock: Option<Arc<Clock>>,
+}
+
+/// A moment of several streams, or of none.
+const MANY: Slot = Slot::MAX;
+
+impl Default for Moment {
+    /// Before everything.
+    fn default() -> Self {
+        Self { at: 0, by: MANY, epoch: 0, clock: None }
+    }
 }
 
 impl Moment {
     /// The later of both.
     pub(super) fn join(&mut self, other: &Self) {
-        self.at = self.at.max(other.at);
-        learn(&mut self.clock, &other.clock);
+        let at = self.at.max(other.at);
+        if self.by == other.by && self.by != MANY {
+            if other.epoch > self.epoch {
+                self.clone_from(other); // a stream forgets nothing
+            }
+        } else if other.by != MANY || other.clock.is_some() {
+            let mut clock = self.whole_clock();
+            learn(&mut clock, &other.whole_clock());
+            *self = Self { at, by: MANY, epoch: 0, clock: Some(Arc::new(clock)) };
+        }
+        self.at = at;
+    }
+
+    /// The epoch on its stream; `None` of several streams.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        (self.by != MANY).then_some(self.epoch)
+    }
+
+    fn whole_clock(&self) -> Clock {
+        let mut clock = self.clock.as_deref().cloned().unwrap_or_default();
+        if self.by != MANY {
+            set(&mut clock, self.by, self.epoch);
+        }
+        clock
     }
 }
 
@@ -66,7 +110,7 @@ struct Stream {
     /// ns; the queue is empty from here on.
     ends_at: u64,
     epoch: u64,
-    clock: Clock,
+    clock: Arc<Clock>,
     /// The host's version that the clock has learned.
     host_version: u64,
     capturing: bool,
@@ -77,6 +121,8 @@ struct Event {
     live: bool,
     /// ns; 0 if never recorded.
     at: u64,
+    /// ns that a stopwatch shows: the stream passes the event not before it is recorded.
+    passed_at: u64,
     clock: Clock,
 }
 
@@ -187,7 +233,7 @@ impl Timeline {
     fn hear_host(&mut self, slot: Slot) {
         let stream = &mut self.streams[slot as usize];
         if stream.host_version != self.host_version {
-            learn(&mut stream.clock, &self.host);
+            learn_shared(&mut stream.clock, &self.host);
             stream.host_version = self.host_version;
         }
     }
@@ -236,6 +282,7 @@ impl Timeline {
         let event = &mut self.events[at as usize];
         event.live = true;
         event.at = 0;
+        event.passed_at = 0;
         event.clock.clear();
         EventId(at)
     }
@@ -264,7 +311,8 @@ impl Timeline {
         let stream = &self.streams[slot as usize];
         let event = &mut self.events[at];
         event.at = stream.ends_at;
-        event.clock.clone_from(&stream.clock);
+        event.passed_at = stream.ends_at.max(self.now);
+        event.clock.clone_from(&*stream.clock);
         set(&mut event.clock, slot, stream.epoch);
         Ok(())
     }
@@ -279,6 +327,18 @@ impl Timeline {
         Ok(complete)
     }
 
+    /// ns from one event to another; 0 if it is the other way round.
+    pub(super) fn elapsed(&self, from: EventId, to: EventId) -> Result<u64, DriverError> {
+        let call = "cudaEventElapsedTime";
+        let (from, to) = (self.event(call, from)?, self.event(call, to)?);
+        let [from, to] = [from, to].map(|at| self.events[at].passed_at);
+        if from.max(to) > self.now {
+            let what = "an event is not complete: not ready".into();
+            return Err(DriverError::Failed { call, what });
+        }
+        Ok(to.saturating_sub(from))
+    }
+
     pub(super) fn join_event(&mut self, event: EventId) -> Result<(), DriverError> {
         let at = self.event("cudaEventSynchronize", event)?;
         self.now = self.now.max(self.events[at].at);
@@ -291,7 +351,7 @@ impl Timeline {
         let Event { at, clock, .. } = &self.events[at];
         let stream = &mut self.streams[slot as usize];
         stream.ends_at = stream.ends_at.max(*at);
-        learn(&mut stream.clock, clock);
+        learn_shared(&mut stream.clock, clock);
         Ok(())
     }
 
@@ -299,24 +359,28 @@ impl Timeline {
     pub(super) fn queue_free(&mut self, slot: Slot) -> Moment {
         let at = self.queue(slot, 0, 0);
         let Stream { epoch, clock, .. } = self.stream(slot);
-        let mut moment = Moment { at, clock: clock.clone() };
-        set(&mut moment.clock, slot, *epoch);
-        moment
+        Moment { at, by: slot, epoch: *epoch, clock: Some(Arc::clone(clock)) }
     }
 
     /// Is what the stream (or, with none, the host) does next ordered after the moment?
     pub(super) fn is_after(&self, slot: Option<Slot>, moment: &Moment) -> bool {
-        let mut epochs = (0..).zip(&moment.clock);
+        if moment.by != MANY {
+            return self.ordered(moment.by, moment.epoch, slot);
+        }
+        let mut epochs = (0..).zip(moment.clock.iter().flat_map(|clock| clock.iter()));
         epochs.all(|(earlier, epoch)| self.ordered(earlier, *epoch, slot))
     }
 
     /// What the stream is given next is ordered after `moment`; with `waits` it also begins not before it.
     pub(super) fn follow(&mut self, slot: Slot, moment: &Moment, waits: bool) {
         let stream = self.stream(slot);
-        learn(&mut stream.clock, &moment.clock);
         if waits {
             stream.ends_at = stream.ends_at.max(moment.at);
         }
+        if moment.by == slot || moment.clock.is_none() {
+            return; // it knows
+        }
+        learn_shared(&mut stream.clock, &moment.whole_clock());
     }
 
     pub(super) fn capturing(&self, slot: Slot) -> bool {
@@ -334,7 +398,7 @@ impl Timeline {
 
     /// Is work `epoch` of `earlier` ordered before what is queued next on `later` (`None`: a stream never used)?
     pub(super) fn ordered(&self, earlier: Slot, epoch: u64, later: Option<Slot>) -> bool {
-        let knows = |clock: &Clock| clock.get(earlier as usize).is_some_and(|e| *e >= epoch);
+        let knows = |clock: &[u64]| clock.get(earlier as usize).is_some_and(|e| *e >= epoch);
         epoch == 0
             || knows(&self.host)
             || later

@@ -22,12 +22,14 @@ impl Engine<'_> {
         let request = Request { size, stream, ordinal: self.ordinals[usize::from(device.0)] };
         self.ordinals[usize::from(device.0)] += 1;
         let start = self.machine.now();
+        self.lock(stream);
         let answer = self.strategies[usize::from(device.0)].alloc(self.machine, &request);
         self.spend();
+        self.unlock(stream);
         self.tally.alloc_took(self.machine.now().0 - start.0);
         let outcome = match answer {
             Ok(placement) => {
-                let mut buffer = Buffer::live(device, size, placement);
+                let mut buffer = Buffer::live(device, stream, size, placement);
                 if self.buffers.races_watched() {
                     let at = (self.index, source.name(id));
                     buffer.history = self
@@ -102,14 +104,16 @@ impl Engine<'_> {
             self.tally.given_up(self.device, wanted);
             return Ok(Outcome::Skipped);
         };
-        let (block, device) = (buffer.block, buffer.device);
+        let (block, device, home) = (buffer.block, buffer.device, buffer.stream);
         if self.buffers.races_watched() {
             self.note_freed(source, id);
         }
         let start = self.machine.now();
+        self.lock(home);
         self.on(|strategy, machine| strategy.free(machine, block, stream))
             .map_err(|e| self.strategy(op, e))?;
         self.spend();
+        self.unlock(home);
         self.tally.free_took(self.machine.now().0 - start.0);
         let size = self.buffers.take(id).map_or(0, |b| b.requested);
         self.tally.released(device, size);
@@ -180,11 +184,12 @@ impl Engine<'_> {
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
         let (block, device, old) = (buffer.block, buffer.device, buffer.requested);
+        let stream = buffer.stream;
         let answer =
             self.on(|strategy, machine| strategy.notice(machine, Notice::Resize { block, size }));
         let outcome = match answer {
             Ok(Reply::Placed(placement)) => {
-                self.buffers.put(id, Buffer::live(device, size, placement));
+                self.buffers.put(id, Buffer::live(device, stream, size, placement));
                 self.tally.released(device, old);
                 self.tally.requested(device, size);
                 Outcome::Placed(placement)

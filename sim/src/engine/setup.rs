@@ -1,6 +1,6 @@
 //! What a run is made of, and what an observer sees of it.
 
-use super::Prelude;
+use super::{Locking, Prelude};
 use crate::allocator::{AllocError, Allocator, Placement, Usage};
 use crate::kv::{KvCache, KvError};
 use crate::machine::{Held, Machine, Memory};
@@ -19,6 +19,8 @@ pub struct Setup<'a> {
     pub host_ns: u64,
     /// The memory that the strategies manage: what `reserved` counts.
     pub memory: Memory,
+    /// The locks that host threads queue for.
+    pub locking: Locking,
     /// Hears every op.
     pub observer: Option<&'a mut dyn Observer>,
     /// Keep figures at each mark.
@@ -36,6 +38,7 @@ impl<'a> Setup<'a> {
             caches: &mut [],
             host_ns: 0,
             memory: Memory::Device,
+            locking: Locking::Pool,
             observer: None,
             keep_marks: false,
             prelude: Prelude::default(),

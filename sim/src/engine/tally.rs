@@ -25,6 +25,8 @@ pub(super) struct Tally {
     alloc_ns: Spread,
     stall_ns: Spread,
     stall_total: u64,
+    lock_ns: Spread,
+    lock_total: u64,
     request_ns: Spread,
     requests: FxHashMap<u64, Nanos>,
     counters: Vec<(&'static str, u64)>,
@@ -50,6 +52,8 @@ impl Tally {
             alloc_ns: Spread::new(host_ns),
             stall_ns: Spread::new(0),
             stall_total: 0,
+            lock_ns: Spread::new(0),
+            lock_total: 0,
             request_ns: Spread::new(0),
             requests: FxHashMap::default(),
             counters: Vec::new(),
@@ -148,6 +152,11 @@ impl Tally {
         self.stall_total += ns;
     }
 
+    pub(super) fn lock_waited(&mut self, ns: u64) {
+        self.lock_ns.record(ns);
+        self.lock_total += ns;
+    }
+
     pub(super) fn refused(&mut self, op: u64, error: &AllocError) {
         if matches!(error, AllocError::InvalidSize { .. }) {
             self.invalid_sizes += 1;
@@ -226,9 +235,12 @@ impl Tally {
             alloc_ns: self.alloc_ns.summary(),
             stall_ns: self.stall_ns.summary(),
             stall_total: Nanos(self.stall_total),
+            lock_ns: self.lock_ns.summary(),
+            lock_total: Nanos(self.lock_total),
             request_ns: self.request_ns.summary(),
             time: machine.now(),
             driver_calls: machine.calls(),
+            driver_work: machine.driver_work(),
             counters: self.counters,
             marks: self.marks,
             races: races.found,

@@ -13,7 +13,7 @@
 //! | `record_stream` | `id`, `stream` | the buffer is also used on that stream |
 //! | `work` | `stream`, `dur`, `reads`, `writes` | queue device work; `use` with `id` is `work` that reads `id` |
 //! | `copy` | `stream`, `bytes`, `dir` (`h2d`, `d2h`, `d2d`, `p2p`, `disk`) | queue a transfer |
-//! | `touch` | `id`, `offset` (0), `bytes` (0: the rest), `write`, `by` (`device`, `host`) | access by page |
+//! | `touch` | `id`, `offset` (0), `bytes` (0: the rest), `write`, `by` (`device`, `host`), `stream` (0) | access by page |
 //! | `event`, `wait` | `event`, `stream` | record an event; make a stream wait for it |
 //! | `sync` | `stream` or none | the host waits |
 //! | `empty_cache`, `trim` | `keep` (trim) | give cached memory back |

@@ -25,6 +25,8 @@ pub(super) struct RawOp<'a> {
     pub stream: Option<u32>,
     #[serde(skip_serializing_if = "is_default")]
     pub device: u16,
+    #[serde(skip_serializing_if = "is_default")]
+    pub thread: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub t: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

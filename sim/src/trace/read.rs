@@ -29,6 +29,7 @@ pub struct JsonlSource<R> {
     text: String,
     queued: VecDeque<Step>,
     device: DeviceId,
+    thread: u32,
     truncated: bool,
     gaps: u64,
     buffers: Slots,
@@ -57,10 +58,11 @@ impl<R: BufRead> JsonlSource<R> {
             text: String::new(),
             queued: VecDeque::new(),
             device: DeviceId(0),
+            thread: 0,
             truncated: false,
             gaps: 0,
-            buffers: Slots::default(),
-            sequences: Slots::default(),
+            buffers: Slots::new("buffer", "alloc"),
+            sequences: Slots::new("sequence", "kv_new"),
             deferred: FxHashSet::default(),
             freed: VecDeque::new(),
             uses: Vec::new(),
@@ -95,50 +97,23 @@ impl<R: BufRead> JsonlSource<R> {
         NameId(place)
     }
 
-    /// A slot for an id that becomes live.
-    fn open(&mut self, id: u64) -> Result<BufferId, SourceError> {
-        self.buffers.open(id).map(BufferId).ok_or_else(|| {
-            self.error(format!(
-                "alloc of buffer {id}, which is live already; expected an id that is not in use"
-            ))
-        })
-    }
-
-    /// The slot of a live id; `Ok(None)` for a gap.
+    /// The slot of a live buffer; `Ok(None)` for a gap.
     fn live(&mut self, op: &str, id: u64) -> Result<Option<BufferId>, SourceError> {
-        match self.buffers.get(id) {
-            Some(slot) => Ok(Some(BufferId(slot))),
-            None if self.truncated || !self.buffers.used() => {
-                self.gaps += 1;
-                Ok(None)
-            }
-            None => Err(self.error(format!(
-                "{op} of buffer {id}, which is not live; expected an id of an earlier alloc that was not freed since"
-            ))),
-        }
-    }
-
-    /// A slot for a sequence that becomes live.
-    fn open_sequence(&mut self, op: &str, id: u64) -> Result<SequenceId, SourceError> {
-        self.sequences.open(id).map(SequenceId).ok_or_else(|| {
-            self.error(format!(
-                "{op} of sequence {id}, which is live already; expected a number that is not in use"
-            ))
-        })
+        let slot = self.buffers.live(op, id, self.truncated).map_err(|what| self.error(what))?;
+        self.gaps += u64::from(slot.is_none());
+        Ok(slot.map(BufferId))
     }
 
     /// The slot of a live sequence; `Ok(None)` for a gap.
     fn live_sequence(&mut self, op: &str, id: u64) -> Result<Option<SequenceId>, SourceError> {
-        match self.sequences.get(id) {
-            Some(slot) => Ok(Some(SequenceId(slot))),
-            None if self.truncated || !self.sequences.used() => {
-                self.gaps += 1;
-                Ok(None)
-            }
-            None => Err(self.error(format!(
-                "{op} of sequence {id}, which is not live; expected the number of an earlier kv_new that was not freed since"
-            ))),
-        }
+        let slot = self.sequences.live(op, id, self.truncated).map_err(|what| self.error(what))?;
+        self.gaps += u64::from(slot.is_none());
+        Ok(slot.map(SequenceId))
+    }
+
+    /// A slot for a sequence that becomes live.
+    fn begin(&mut self, op: &str, id: u64) -> Result<SequenceId, SourceError> {
+        self.sequences.open(op, id).map(SequenceId).map_err(|what| self.error(what))
     }
 
     /// A buffer is free at once.
@@ -226,6 +201,10 @@ impl<R: BufRead> JsonlSource<R> {
             return Err(self.error(format!("no field \"op\"; expected one of {OPS}")));
         };
         let op = self.op(name, raw)?;
+        if raw.thread != self.thread {
+            self.thread = raw.thread;
+            self.queued.push_back(Step::Op(Op::Thread { thread: self.thread }));
+        }
         if let Some(t) = raw.t {
             self.queued.push_back(Step::WaitUntil(Nanos(t)));
         }
@@ -253,7 +232,8 @@ impl<R: BufRead> JsonlSource<R> {
             "alloc" => {
                 let (id, size) = (need!(id), need!(size));
                 let site = raw.site.as_deref().map_or(NameId(0), |s| self.keep(1, s));
-                Op::Alloc { id: self.open(id)?, stream, site, size }
+                let slot = self.buffers.open(name, id).map_err(|what| self.error(what))?;
+                Op::Alloc { id: BufferId(slot), stream, site, size }
             }
             "free" => {
                 let id = need!(id);
@@ -292,6 +272,7 @@ impl<R: BufRead> JsonlSource<R> {
                             bytes: raw.bytes.unwrap_or(0),
                             write: raw.write,
                             by_host,
+                            stream: StreamId(raw.stream.unwrap_or_default()),
                         };
                         Op::Touch { id: slot }
                     }
@@ -340,7 +321,7 @@ impl<R: BufRead> JsonlSource<R> {
             "kv_new" | "kv_more" => {
                 let (id, tokens) = (need!(seq), need!(tokens));
                 let slot = if name == "kv_new" {
-                    Some(self.open_sequence(name, id)?)
+                    Some(self.begin(name, id)?)
                 } else {
                     self.live_sequence(name, id)?
                 };
@@ -355,7 +336,7 @@ impl<R: BufRead> JsonlSource<R> {
             "kv_fork" => {
                 let (id, parent) = (need!(seq), need!(from));
                 let Some(from) = self.live_sequence(name, parent)? else { return Ok(None) };
-                Op::KvFork { seq: self.open_sequence(name, id)?, from }
+                Op::KvFork { seq: self.begin(name, id)?, from }
             }
             "kv_free" => {
                 let id = need!(seq);

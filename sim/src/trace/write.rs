@@ -23,6 +23,7 @@ pub struct Header<'a> {
 pub struct JsonlWriter<W> {
     out: W,
     device: DeviceId,
+    thread: u32,
     time: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl<W: Write> JsonlWriter<W> {
             }
         }
         writeln!(out, "{line}")?;
-        Ok(Self { out, device: DeviceId(0), time: None })
+        Ok(Self { out, device: DeviceId(0), thread: 0, time: None })
     }
 
     /// Writes a step that `source` has just yielded.
@@ -68,9 +69,14 @@ impl<W: Write> JsonlWriter<W> {
                 self.device = *device;
                 Ok(())
             }
+            Step::Op(Op::Thread { thread }) => {
+                self.thread = *thread;
+                Ok(())
+            }
             Step::Op(op) => {
                 let mut raw = to_raw(op, source);
                 raw.device = self.device.0;
+                raw.thread = self.thread;
                 raw.t = self.time.take();
                 serde_json::to_writer(&mut self.out, &raw)?;
                 self.out.write_all(b"\n")
@@ -115,12 +121,13 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             raw.id = Some(source.name(id));
             (raw.offset, raw.bytes, raw.write) = (range.offset, Some(range.bytes), range.write);
             raw.by = Some(Cow::Borrowed(if range.by_host { "host" } else { "device" }));
+            raw.stream = (range.stream.0 > 0).then_some(range.stream.0);
         }
         Op::Event { event, stream } | Op::Wait { event, stream } => {
             (raw.event, raw.stream) = (Some(event.0), Some(stream.0))
         }
         Op::Sync { stream } => raw.stream = stream.map(|s| s.0),
-        Op::EmptyCache | Op::Device { .. } => {}
+        Op::EmptyCache | Op::Device { .. } | Op::Thread { .. } => {}
         Op::Trim { keep } => raw.keep = Some(keep),
         Op::PoolBegin { pool, stream } => (raw.pool, raw.stream) = (Some(pool.0), Some(stream.0)),
         Op::PoolEnd { pool } | Op::PoolRelease { pool } => raw.pool = Some(pool.0),
@@ -161,6 +168,7 @@ mod tests {
             r#"{"op":"work","stream":1,"dur":10,"reads":[9]}"#,
             r#"{"op":"copy","stream":1,"bytes":4,"dir":"h2d"}"#,
             r#"{"op":"touch","id":9,"bytes":0,"by":"host"}"#,
+            r#"{"op":"touch","id":9,"stream":3,"bytes":5,"by":"device"}"#,
             r#"{"op":"record_stream","id":9,"stream":2}"#,
             r#"{"op":"event","stream":1,"event":3}"#,
             r#"{"op":"wait","stream":2,"event":3}"#,

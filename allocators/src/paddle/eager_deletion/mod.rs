@@ -45,6 +45,7 @@ pub const WRAPPER: Wrapper = Wrapper {
     make,
     status: Status::Exact("PaddlePaddle 15888d1 (May 2024)"),
     options: OPTIONS,
+    locking: None,
     summary: "dead tensors wait in a collector, which frees them by the batch",
 };
 

@@ -11,7 +11,7 @@
 //! | `two-readers` | 2.15 reads a text twice, for CUDA's keys and for the general ones; at the start CUDA's come first, while running last |
 //! | `large-first` | `large_segment_size_mb` is read before the other general keys, wherever the word stands; they are checked against it (RULES 31) |
 //! | `bad-reserve` | a bad `expandable_segments_reserve` is ignored with a warning, not refused |
-//! | `no-effect` | settings of the host allocator, of locks and of captures are checked and have no effect here |
+//! | `no-effect` | settings of locks and of captures are checked and have no effect here; those of pinned memory are for `torch.pinned_host` |
 //!
 //! Found by asking the compiled libraries of 2.15.0 and 2.9.1; the texts of the errors are theirs.
 
@@ -21,7 +21,7 @@ mod v2_9;
 pub(super) use v2_9::parse as parse_2_9;
 pub(super) use v2_15::parse as parse_2_15;
 
-use super::settings::MIB;
+use super::settings::{Backend, MIB};
 
 /// Divisions of a power of two must be one themselves.
 const BAD_DIVISIONS: &str = "For roundups, the divisions has to be power of 2 ";
@@ -130,13 +130,22 @@ fn mib(number: u64) -> u64 {
     number.min(u64::MAX / MIB) * MIB
 }
 
-/// `later` names what is to come; 2.15 and 2.9 use the same words.
-fn backend(word: &str) -> Result<(), String> {
-    match word {
-        "native" => Ok(()),
-        "cudaMallocAsync" => Err("backend:cudaMallocAsync is another allocator, the driver's stream-ordered pool: it comes later; leave it out, or use backend:native".into()),
-        _ => Err(BAD_BACKEND.into()),
+/// The allocator that a word names.
+fn backend_of(word: &str) -> Result<Backend, String> {
+    let backends = [Backend::Native, Backend::CudaMallocAsync];
+    let named = backends.into_iter().find(|backend| backend.to_string() == word);
+    named.ok_or_else(|| BAD_BACKEND.to_owned())
+}
+
+/// A `backend` that is read must be the one that was loaded.
+fn check_backend(word: &str, loaded: Backend) -> Result<(), String> {
+    let backend = backend_of(word)?;
+    if backend == loaded {
+        return Ok(());
     }
+    Err(format!(
+        "Allocator backend parsed at runtime != allocator backend parsed at load time, {backend} != {loaded}"
+    ))
 }
 
 fn class_of(boundary: u64, classes: usize) -> usize {

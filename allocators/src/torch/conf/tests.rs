@@ -71,7 +71,11 @@ fn texts_of_2_15() {
         ("expandable_segments_reserve:abc", ""),
         ("backend:native", ""),
         ("backend:foo", "Unknown allocator backend, options are native and cudaMallocAsync"),
-        ("backend:cudaMallocAsync", "backend:cudaMallocAsync is another allocator"),
+        ("backend:cudaMallocAsync", ""),
+        (
+            "backend:cudaMallocAsync,backend:native",
+            "Allocator backend parsed at runtime != allocator backend parsed at load time, native != cudaMallocAsync",
+        ),
         ("pinned_num_register_threads:3", "Number of register threads has to be power of 2, got 3"),
         (
             "pinned_num_register_threads:256",
@@ -94,6 +98,10 @@ fn texts_of_2_15_while_running() {
         (
             "max_split_size_mb:10,large_segment_size_mb:5",
             "CachingAllocator option large_segment_size_mb must be > 10 MB",
+        ),
+        (
+            "backend:cudaMallocAsync",
+            "Allocator backend parsed at runtime != allocator backend parsed at load time, cudaMallocAsync != native",
         ),
     ] {
         let found = Settings::new(Version::V2_15).with_text(text, false).expect_err(text);
@@ -126,6 +134,11 @@ fn texts_of_2_9() {
         (
             "release_lock_on_hipmalloc:x",
             "Expected a single True/False argument for release_lock_on_cudamalloc",
+        ),
+        ("backend:cudaMallocAsync", ""),
+        (
+            "backend:native,backend:cudaMallocAsync",
+            "Allocator backend parsed at runtime != allocator backend parsed at load time, cudaMallocAsync != native",
         ),
         ("roundup_power2_divisions:[64:8,", ""),
         ("roundup_power2_divisions:[64:", "Error parsing roundup_power2_divisions value"),

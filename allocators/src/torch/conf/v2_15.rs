@@ -8,8 +8,8 @@
 
 use super::super::settings::{MIB, Reserve, Settings};
 use super::{
-    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend, float,
-    float_prefix, mib, unsigned, words,
+    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend_of,
+    check_backend, float, float_prefix, mib, unsigned, words,
 };
 
 const OUT_OF_BOUNDS: &str = "Index out of bounds in ConfigTokenizer";
@@ -102,6 +102,9 @@ pub(in super::super) fn parse(
 ) -> Result<(), String> {
     let words = Words(words(text, |c| c.is_ascii_whitespace() || c == '\x0b'));
     if at_start {
+        if let Ok(Some(word)) = first_backend(&words) {
+            settings.backend = backend_of(word)?;
+        }
         read_cuda(&words, settings)?;
     }
     read_general(&words, settings, at_start)?;
@@ -154,11 +157,10 @@ fn read_general(words: &Words, settings: &mut Settings, at_start: bool) -> Resul
             }
             "expandable_segments" => settings.expandable = words.boolean(at + 2)?,
             "pinned_use_background_threads" => {
-                words.boolean(at + 2)?;
+                settings.pinned.background = words.boolean(at + 2)?;
             }
-            "pinned_max_round_threshold_mb" | "pinned_max_cached_size_mb" => {
-                value(at + 2)?;
-            }
+            "pinned_max_round_threshold_mb" => settings.pinned.round_max = mib(value(at + 2)?),
+            "pinned_max_cached_size_mb" => settings.pinned.cached_max = mib(value(at + 2)?),
             _ if at_start || GENERAL_KEYS.contains(&key) || CUDA_KEYS.contains(&key) => {
                 return words.skip(at);
             }
@@ -206,20 +208,20 @@ fn read_divisions(words: &Words, key_at: usize, classes: &mut [u64]) -> Result<u
     }
 }
 
-/// Rule `backend`.
-fn look_for_backend(words: &Words) -> Result<(), String> {
+/// Rule `backend`: what the first one says.
+fn first_backend(words: &Words) -> Result<Option<&str>, String> {
     let mut at = 0;
     while at < words.0.len() {
         if words.0[at] == "backend" {
-            return Ok(());
+            return Ok(words.0.get(at + 2).map(String::as_str));
         }
         at = words.skip(at)? + 2;
     }
-    Ok(())
+    Ok(None)
 }
 
 fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
-    look_for_backend(words)?;
+    first_backend(words)?;
     words.walk(|key, at| {
         let value = at + 2;
         if CUDA_KEYS.contains(&key) {
@@ -228,17 +230,20 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
         match key {
             "release_lock_on_cudamalloc"
             | "release_lock_on_hipmalloc"
-            | "pinned_use_cuda_host_register"
-            | "pinned_use_hip_host_register"
-            | "graph_capture_record_stream_reuse"
-            | "pinned_free_catch_all" => {
+            | "graph_capture_record_stream_reuse" => {
                 words.boolean(value)?;
             }
+            "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
+                settings.pinned.register = words.boolean(value)?;
+            }
+            "pinned_free_catch_all" => settings.pinned.catch_all = words.boolean(value)?,
             "throw_on_cudamalloc_oom" => settings.throw_on_oom = words.boolean(value)?,
             "pinned_reserve_segment_size_mb" => {
-                if unsigned("stoull", key, words.get(value)?)? == 0 {
+                let number = unsigned("stoull", key, words.get(value)?)?;
+                if number == 0 {
                     return Err("Pinned reserve segment size has to be greater than 0".into());
                 }
+                settings.pinned.reserve = mib(number);
             }
             "pinned_num_register_threads" => {
                 let number = unsigned("stoull", key, words.get(value)?)?;
@@ -250,6 +255,7 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
                         "Number of register threads should be less than or equal to {REGISTER_THREADS_MAX}, got {number}"
                     ));
                 }
+                settings.pinned.register_threads = number;
             }
             "per_process_memory_fraction" => {
                 let number = float(key, words.get(value)?)?;
@@ -262,7 +268,7 @@ fn read_cuda(words: &Words, settings: &mut Settings) -> Result<(), String> {
                 settings.expandable_reserve = reserve(words.get(value)?).or(settings.expandable_reserve);
             }
             "expandable_segments_reserve_by_class" => return by_class(words, at),
-            "backend" => backend(words.get(value)?)?,
+            "backend" => check_backend(words.get(value)?, settings.backend)?,
             _ if GENERAL_KEYS.contains(&key) => return words.skip(at),
             _ => return Err(format!("Unrecognized key '{key}' in CUDA allocator config.")),
         }

@@ -2,8 +2,8 @@
 
 use super::super::settings::{LARGE_SEGMENT_SIZE, MIB, Settings};
 use super::{
-    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend, float, mib,
-    signed, unsigned, words,
+    BAD_DIVISIONS, BAD_LIST_DIVISIONS, DivisionList, REGISTER_THREADS_MAX, backend_of,
+    check_backend, float, mib, signed, unsigned, words,
 };
 
 /// The words of 2.9, which insists on separators.
@@ -31,9 +31,14 @@ impl StrictWords {
     }
 }
 
-pub(in super::super) fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
+pub(in super::super) fn parse(
+    text: &str,
+    settings: &mut Settings,
+    at_start: bool,
+) -> Result<(), String> {
     const LEAST: u64 = LARGE_SEGMENT_SIZE / MIB;
     let words = StrictWords(words(text, |c| c == ' '));
+    let mut loaded = !at_start;
     let mut at = 0;
     while at < words.0.len() {
         let key = words.0[at].as_str();
@@ -75,7 +80,13 @@ pub(in super::super) fn parse(text: &str, settings: &mut Settings) -> Result<(),
                 settings.gc_threshold = number;
             }
             "roundup_power2_divisions" => at = read_divisions(&words, at, &mut settings.divisions)?,
-            "backend" => backend(words.get(at, "Error parsing backend value")?)?,
+            "backend" => {
+                let word = words.get(at, "Error parsing backend value")?;
+                if !std::mem::replace(&mut loaded, true) {
+                    settings.backend = backend_of(word)?;
+                }
+                check_backend(word, settings.backend)?;
+            }
             "expandable_segments" => settings.expandable = words.boolean(key, at)?,
             "pinned_use_cuda_host_register" | "pinned_use_background_threads" => {
                 words.get(at, missing())?;

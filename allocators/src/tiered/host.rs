@@ -1,0 +1,222 @@
+//! The host tier: pinned memory that is taken in chunks, kept, and handed out by best fit.
+//!
+//! | rule | what it says | source |
+//! |---|---|---|
+//! | `pinned_pool` | pinning is slow (2 ms and more a call), so chunks of `host_chunk` or more are kept until the cache is emptied | ZeRO-Infinity (SC 2021) 6.3: a pinned memory management layer that uses a small supply again |
+//! | `best_fit` | the smallest free piece that is large enough, in pages of 4 KiB | - |
+//! | `leaving` | a block that a queued copy still reads or writes comes back later, oldest first, before memory is added; its next user comes after those copies | - |
+
+use std::collections::VecDeque;
+
+use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
+
+use super::lines::{COPIES, FILE, IN, LineId, Lines, OUT};
+use crate::parts::pieces::{Pieces, Segment};
+use crate::parts::size_order::SizeOrder;
+
+/// Blocks are multiples of this.
+const PAGE: u64 = 4096;
+
+/// How far each copy stream has to get.
+pub(super) type Copies = [u64; COPIES];
+
+/// A block of host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostBlock {
+    slot: u32,
+    pub(super) address: Address,
+    /// Bytes of it that count against the limit.
+    pub(super) size: u64,
+}
+
+/// The host tier.
+pub(super) struct Host {
+    pieces: Pieces,
+    order: SizeOrder,
+    limit: u64,
+    chunk: u64,
+    held: u64,
+    leaving: VecDeque<(u32, Copies)>,
+    /// Copies that touched what came back so far.
+    came_back: Copies,
+}
+
+impl Host {
+    pub(super) fn new(limit: u64, chunk: u64) -> Self {
+        Self {
+            pieces: Pieces::new(PAGE),
+            order: SizeOrder::new(),
+            limit: limit / PAGE * PAGE,
+            chunk,
+            held: 0,
+            leaving: VecDeque::new(),
+            came_back: [0; COPIES],
+        }
+    }
+
+    /// A block of `size` (1 or more) bytes that `user` may write to next; `None` if there is no room.
+    pub(super) fn take(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+        size: u64,
+        user: LineId,
+    ) -> Result<Option<HostBlock>, DriverError> {
+        let Some(units) = self.pieces.units(size) else { return Ok(None) };
+        if self.pieces.bytes(units) > self.limit {
+            return Ok(None);
+        }
+        let slot = loop {
+            if let Some(slot) = self.order.smallest_from(&self.pieces, units) {
+                break slot;
+            }
+            match self.leaving.pop_front() {
+                Some((slot, copies)) => self.come_back(slot, copies),
+                None if self.grow(driver, self.pieces.bytes(units))? => {}
+                None => return Ok(None),
+            }
+        };
+        for line in [OUT, IN, FILE] {
+            lines.follow(driver, user, line, self.came_back[line])?;
+        }
+        Ok(Some(self.cut(slot, units, size)))
+    }
+
+    fn cut(&mut self, slot: u32, units: u32, size: u64) -> HostBlock {
+        let piece = *self.pieces.get(slot);
+        let block = if piece.units > units {
+            let low = self.pieces.split_low(slot, units);
+            self.order.resized(&mut self.pieces, slot, piece.units, piece.address());
+            low
+        } else {
+            self.order.remove(&mut self.pieces, slot, piece.units, piece.address());
+            slot
+        };
+        self.pieces.take(block, size);
+        HostBlock { slot: block, address: piece.address(), size: self.pieces.bytes(units) }
+    }
+
+    /// Adds a chunk with room for `bytes`, unless that passes the limit.
+    fn grow(&mut self, driver: &mut dyn Driver, bytes: u64) -> Result<bool, DriverError> {
+        let room = self.limit - self.held;
+        if bytes > room {
+            return Ok(false);
+        }
+        let size = bytes.max(self.chunk).min(room);
+        let address = match driver.malloc_host(size, true) {
+            Ok(address) => address,
+            Err(DriverError::OutOfMemory { .. } | DriverError::NotSupported { .. }) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        self.held += size;
+        let slot = self.pieces.add(Segment { address, size });
+        self.order.insert(&mut self.pieces, slot);
+        Ok(true)
+    }
+
+    /// Gives a block back, which these copies still touch (rule `leaving`).
+    pub(super) fn give(&mut self, block: HostBlock, copies: Copies) {
+        let pending = (0..COPIES).any(|line| copies[line] > self.came_back[line]);
+        if pending {
+            self.leaving.push_back((block.slot, copies));
+        } else {
+            self.come_back(block.slot, copies);
+        }
+    }
+
+    fn come_back(&mut self, slot: u32, copies: Copies) {
+        for (known, copies) in self.came_back.iter_mut().zip(copies) {
+            *known = copies.max(*known);
+        }
+        let (before, after) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
+        for gone in before.into_iter().chain(after) {
+            let piece = *self.pieces.get(gone);
+            self.order.remove(&mut self.pieces, gone, piece.units, piece.address());
+        }
+        let joined = match (before, after) {
+            (None, None) => {
+                self.pieces.give(slot);
+                slot
+            }
+            (None, Some(high)) => {
+                self.pieces.join_down(high, slot);
+                high
+            }
+            (Some(low), after) => {
+                self.pieces.join_up(low, slot);
+                if let Some(high) = after {
+                    self.pieces.join_up(low, high);
+                }
+                low
+            }
+        };
+        self.order.insert(&mut self.pieces, joined);
+    }
+
+    /// Waits for the copies, and gives wholly free chunks back.
+    pub(super) fn empty(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+    ) -> Result<(), DriverError> {
+        if self.held == 0 {
+            return Ok(());
+        }
+        lines.synchronise_copies(driver)?;
+        while let Some((slot, copies)) = self.leaving.pop_front() {
+            self.come_back(slot, copies);
+        }
+        for slot in self.pieces.whole_free() {
+            let piece = *self.pieces.get(slot);
+            driver.free_host(piece.address())?;
+            self.order.remove(&mut self.pieces, slot, piece.units, piece.address());
+            self.held -= self.pieces.remove(slot).size;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vramlab_sim::testing::ScriptedMachine;
+    use vramlab_sim::units::StreamId;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_block_that_is_being_read_comes_back_before_memory_is_added() -> Result<(), DriverError> {
+        let (mut host, mut lines) = (Host::new(8 * MIB, 4 * MIB), Lines::new());
+        let mut machine = ScriptedMachine::of_capacity(MIB);
+        let a = host.take(&mut machine, &mut lines, 3 * MIB, OUT)?.expect("room");
+        lines.stream(&mut machine, IN)?;
+        let read = lines.mark(&mut machine, IN)?;
+        machine.drain_log();
+        host.give(a, [0, read, 0]);
+        let user = lines.of(StreamId(0));
+        let b = host.take(&mut machine, &mut lines, 3 * MIB, user)?.expect("room");
+        assert_eq!(b.address, a.address);
+        let calls: Vec<_> = machine.drain_log().map(|row| row.call).collect();
+        assert_eq!(calls, ["cudaStreamWaitEvent"], "the next user comes after the reader");
+        Ok(())
+    }
+
+    #[test]
+    fn the_limit_holds_and_an_emptied_tier_holds_nothing() -> Result<(), DriverError> {
+        let (mut host, mut lines) = (Host::new(8 * MIB, 4 * MIB), Lines::new());
+        let mut machine = ScriptedMachine::of_capacity(MIB);
+        let mut take = |host: &mut Host, size| host.take(&mut machine, &mut lines, size, OUT);
+        let a = take(&mut host, 5 * MIB)?.expect("a chunk of its own");
+        let b = take(&mut host, 3 * MIB)?.expect("what is left");
+        assert_eq!(take(&mut host, 1)?, None);
+        assert_eq!(take(&mut host, u64::MAX)?, None);
+        host.give(a, [0; COPIES]);
+        host.give(b, [0; COPIES]);
+        assert!(take(&mut host, 5 * MIB)?.is_some_and(|c| c.address == a.address));
+        host.empty(&mut machine, &mut lines)?;
+        assert_eq!(host.held, 5 * MIB, "the chunk in use stays");
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! How long streams stood still for copies, by events of their own: one before the waits, one after them.
+//!
+//! | rule | what it says | source |
+//! |---|---|---|
+//! | `wait_ns` | a stream's time between the two events | CUDA runtime API, `cudaEventElapsedTime` |
+//! | `late` | a prefetch is a hit if the stream did not stand still for it, else it is late | - |
+
+use std::collections::VecDeque;
+
+use vramlab_sim::driver::{Driver, DriverError, DriverExt};
+use vramlab_sim::units::{EventId, StreamId};
+
+use super::lines::Lines;
+
+/// Pairs that may be open before their ends are asked after.
+const OPEN_MANY: usize = 16;
+
+/// Waits between two events.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    before: EventId,
+    after: EventId,
+    /// Buffers whose prefetch was waited for; 0: the waits were for buffers that nobody had foreseen.
+    prefetched: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Stopwatch {
+    open: VecDeque<Pair>,
+    /// ns that streams stood still.
+    pub(super) wait_ns: u64,
+    /// Of it, for prefetches.
+    pub(super) late_ns: u64,
+    pub(super) hits: u64,
+    pub(super) late: u64,
+}
+
+impl Stopwatch {
+    /// Before waits on a stream.
+    pub(super) fn start(
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+        stream: StreamId,
+    ) -> Result<EventId, DriverError> {
+        let event = lines.event(driver)?;
+        driver.event_record(event, stream)?;
+        Ok(event)
+    }
+
+    /// After them.
+    pub(super) fn stop(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+        stream: StreamId,
+        before: EventId,
+        prefetched: u64,
+    ) -> Result<(), DriverError> {
+        let after = Self::start(driver, lines, stream)?;
+        self.open.push_back(Pair { before, after, prefetched });
+        if self.open.len() > OPEN_MANY { self.read(driver, lines) } else { Ok(()) }
+    }
+
+    /// Reads what is complete, from the oldest on.
+    pub(super) fn read(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+    ) -> Result<(), DriverError> {
+        while let Some(Pair { before, after, prefetched }) = self.open.front().copied() {
+            if !driver.event_query(after)? {
+                return Ok(());
+            }
+            let ns = driver.event_elapsed(before, after)?;
+            self.open.pop_front();
+            lines.spare([before, after]);
+            self.wait_ns += ns;
+            if prefetched > 0 {
+                self.late_ns += ns;
+                *(if ns > 0 { &mut self.late } else { &mut self.hits }) += prefetched;
+            }
+        }
+        Ok(())
+    }
+}
