@@ -15,6 +15,7 @@
 //! | [`host`] | the host process: CPython's objects, and its cycle collector in front of a device's allocator |
 //! | [`planned`] | plans made ahead: an offset for each buffer before the first request |
 //! | [`stitch`] | memory put together from pieces, and memory planned from one iteration for the next |
+//! | [`tiered`] | offload between device, pinned host memory and a file |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]

@@ -223,6 +223,7 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    torch::pinned_host::STRATEGY,
     paddle::auto_growth::STRATEGY,
     paddle::naive_best_fit::STRATEGY,
     paddle::vmm_auto_growth::STRATEGY,

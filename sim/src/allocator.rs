@@ -30,7 +30,7 @@ pub struct Block(pub u64);
 pub struct Placement {
     /// Token for the free.
     pub block: Block,
-    /// Where it is; 0 for a null placement (size 0).
+    /// Where it is until work is announced next, and from then on unless work that uses it is told otherwise; 0 for a null placement (size 0).
     pub address: Address,
     /// Bytes set aside, as the strategy rounds and splits; 0 for a null placement.
     pub size: u64,

@@ -49,7 +49,7 @@ pub struct CompareArgs {
     /// A recording beside them; may be given again.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// A strategy with its options; may be given again; `all` means every one.
+    /// A strategy with its options; may be given again. Without any: every one that fits.
     #[arg(long, value_name = "SPEC")]
     strategy: Vec<String>,
     #[command(flatten)]
@@ -92,7 +92,8 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         min_capacity: args.place.min_capacity,
         ..Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?
     };
-    let specs = strategies(&args.strategy, &DEFAULT_STRATEGIES)?;
+    let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
+    let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
     if let Some(out) = &args.out {
         // Found out before the work, not after it.
         std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
