@@ -5,7 +5,7 @@ use vramlab_sim::driver::Address;
 use vramlab_sim::units::StreamId;
 
 use super::file::Place;
-use super::host::{Copies, HostBlock};
+use super::host::{HostBlock, User};
 use super::lines::{COPIES, LineId};
 use crate::parts::nulls::NULL_SLOT;
 
@@ -26,6 +26,9 @@ pub(super) struct Newest {
     pub(super) host: bool,
     pub(super) file: bool,
 }
+
+/// How far each copy stream had got.
+pub(super) type Copies = [u64; COPIES];
 
 /// A copy off the device: so many bytes, compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,10 @@ pub(super) struct Buffer {
     pub(super) born: u64,
     pub(super) last_use: u64,
     pub(super) pinned: u64,
+    /// It lies where it was born, in host memory, and work that named no buffers may have used it since.
+    pub(super) newborn: bool,
+    /// The last of such work, once that is marked.
+    pub(super) birth: Option<User>,
     /// Work that uses it was announced.
     pub(super) announced: bool,
     /// It came ahead of a use that is not there yet.
@@ -73,6 +80,11 @@ impl Buffer {
         self.device = Some(placement);
         self.newest = Newest { device: true, ..Newest::default() };
         (self, placement.address, placement.size)
+    }
+
+    /// Who may still be at its host copy.
+    pub(super) fn host_users(&self) -> impl Iterator<Item = User> + use<> {
+        self.copies.into_iter().enumerate().chain(self.birth)
     }
 
     /// Does a copy off the device hold what was written last?

@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 
-use super::lines::{COPIES, FILE, IN, LineId, Lines, OUT};
+use super::lines::{LineId, Lines};
 use crate::parts::pieces::{Pieces, Segment};
 use crate::parts::size_order::SizeOrder;
 
 /// Blocks are multiples of this.
 const PAGE: u64 = 4096;
 
-/// How far each copy stream has to get.
-pub(super) type Copies = [u64; COPIES];
+/// What was queued on a line: a block's last user there.
+pub(super) type User = (LineId, u64);
 
 /// A block of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub(super) struct Host {
     limit: u64,
     chunk: u64,
     held: u64,
-    leaving: VecDeque<(u32, Copies)>,
-    /// Copies that touched what came back so far.
-    came_back: Copies,
+    leaving: VecDeque<(u32, Vec<User>)>,
+    /// The last users, by line, of what came back so far.
+    came_back: Vec<u64>,
 }
 
 impl Host {
@@ -50,7 +50,7 @@ impl Host {
             chunk,
             held: 0,
             leaving: VecDeque::new(),
-            came_back: [0; COPIES],
+            came_back: Vec::new(),
         }
     }
 
@@ -71,13 +71,13 @@ impl Host {
                 break slot;
             }
             match self.leaving.pop_front() {
-                Some((slot, copies)) => self.come_back(slot, copies),
+                Some((slot, users)) => self.come_back(slot, &users),
                 None if self.grow(driver, self.pieces.bytes(units))? => {}
                 None => return Ok(None),
             }
         };
-        for line in [OUT, IN, FILE] {
-            lines.follow(driver, user, line, self.came_back[line])?;
+        for (line, count) in self.came_back.iter().enumerate() {
+            lines.follow(driver, user, line, *count)?;
         }
         Ok(Some(self.cut(slot, units, size)))
     }
@@ -116,19 +116,23 @@ impl Host {
         Ok(true)
     }
 
-    /// Gives a block back, which these copies still touch (rule `leaving`).
-    pub(super) fn give(&mut self, block: HostBlock, copies: Copies) {
-        let pending = (0..COPIES).any(|line| copies[line] > self.came_back[line]);
-        if pending {
-            self.leaving.push_back((block.slot, copies));
+    /// Gives a block back, which these still use (rule `leaving`).
+    pub(super) fn give(&mut self, block: HostBlock, users: impl Iterator<Item = User>) {
+        let known = |line: LineId| self.came_back.get(line).copied().unwrap_or_default();
+        let pending: Vec<User> = users.filter(|(line, count)| *count > known(*line)).collect();
+        if pending.is_empty() {
+            self.come_back(block.slot, &[]);
         } else {
-            self.come_back(block.slot, copies);
+            self.leaving.push_back((block.slot, pending));
         }
     }
 
-    fn come_back(&mut self, slot: u32, copies: Copies) {
-        for (known, copies) in self.came_back.iter_mut().zip(copies) {
-            *known = copies.max(*known);
+    fn come_back(&mut self, slot: u32, users: &[User]) {
+        for (line, count) in users {
+            if self.came_back.len() <= *line {
+                self.came_back.resize(line + 1, 0);
+            }
+            self.came_back[*line] = self.came_back[*line].max(*count);
         }
         let (before, after) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
         for gone in before.into_iter().chain(after) {
@@ -155,7 +159,7 @@ impl Host {
         self.order.insert(&mut self.pieces, joined);
     }
 
-    /// Waits for the copies, and gives wholly free chunks back.
+    /// Waits for whoever uses what is leaving, and gives wholly free chunks back.
     pub(super) fn empty(
         &mut self,
         driver: &mut dyn Driver,
@@ -164,9 +168,12 @@ impl Host {
         if self.held == 0 {
             return Ok(());
         }
-        lines.synchronise_copies(driver)?;
-        while let Some((slot, copies)) = self.leaving.pop_front() {
-            self.come_back(slot, copies);
+        while let Some((slot, users)) = self.leaving.pop_front() {
+            self.come_back(slot, &users);
+        }
+        let used = |(_, count): &(LineId, &u64)| **count > 0;
+        for (line, _) in self.came_back.iter().enumerate().filter(used) {
+            lines.synchronise(driver, line)?;
         }
         for slot in self.pieces.whole_free() {
             let piece = *self.pieces.get(slot);
@@ -181,6 +188,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tiered::lines::{IN, OUT};
     use vramlab_sim::testing::ScriptedMachine;
     use vramlab_sim::units::StreamId;
 
@@ -194,7 +202,7 @@ mod tests {
         lines.stream(&mut machine, IN)?;
         let read = lines.mark(&mut machine, IN)?;
         machine.drain_log();
-        host.give(a, [0, read, 0]);
+        host.give(a, [(IN, read)].into_iter());
         let user = lines.of(StreamId(0));
         let b = host.take(&mut machine, &mut lines, 3 * MIB, user)?.expect("room");
         assert_eq!(b.address, a.address);
@@ -212,8 +220,8 @@ mod tests {
         let b = take(&mut host, 3 * MIB)?.expect("what is left");
         assert_eq!(take(&mut host, 1)?, None);
         assert_eq!(take(&mut host, u64::MAX)?, None);
-        host.give(a, [0; COPIES]);
-        host.give(b, [0; COPIES]);
+        host.give(a, std::iter::empty());
+        host.give(b, std::iter::empty());
         assert!(take(&mut host, 5 * MIB)?.is_some_and(|c| c.address == a.address));
         host.empty(&mut machine, &mut lines)?;
         assert_eq!(host.held, 5 * MIB, "the chunk in use stays");

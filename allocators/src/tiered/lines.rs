@@ -176,13 +176,14 @@ impl Lines {
         self.spare.extend(events);
     }
 
-    /// The host waits for all copies.
-    pub(super) fn synchronise_copies(
+    /// The host waits for all that is queued on a line.
+    pub(super) fn synchronise(
         &mut self,
         driver: &mut dyn Driver,
+        line: LineId,
     ) -> Result<(), DriverError> {
-        let streams = self.lines[..COPIES].iter().filter_map(|line| line.stream);
-        streams.into_iter().try_for_each(|stream| driver.stream_synchronize(stream))
+        let stream = self.stream(driver, line)?;
+        driver.stream_synchronize(stream)
     }
 }
 

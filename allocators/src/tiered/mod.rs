@@ -11,7 +11,7 @@
 //!
 //! | rule | what it says | source | file |
 //! |---|---|---|---|
-//! | `born` | a request is served on the device if there is room, else in pinned host memory, which the device can reach, until work uses it; one that the empty device could not hold is refused | a placement holds until the next announcement | `strategy` |
+//! | `born` | a request is served on the device, for which buffers leave that were not named by the last announcement; if that makes no room, in pinned host memory, which the device can reach, until work uses it; one that the empty device could not hold is refused | a placement holds until the next announcement | `strategy` |
 //! | `resident`, `fresh`, `prefetch`, `write_through` | all buffers of a piece of work are there before it is queued; what is foreseen comes ahead | vDNN (Rhu et al., MICRO 2016); ZeRO-Infinity (Rajbhandari et al., SC 2021) | `uses` |
 //! | `victim`, `clean`, `small`, `refused`, `spare_first` | who leaves, and when without a copy | Belady 1966; SwapAdvisor (Huang et al., ASPLOS 2020); DeepSpeed | `room` |
 //! | `copy_streams`, `wait`, `marks` | copies run beside work, ordered by events | SwapAdvisor; vDNN | `lines`, `moves` |
@@ -27,7 +27,7 @@
 //! the machine's to count.
 //!
 //! **Without announced work** nothing is ever known to be out of use, so nothing moves: what the device refuses lies in host memory, and
-//! there is no room when that is full too.
+//! there is no room when that is full too. With it, a buffer may be moved from the first announcement on that does not name it.
 //!
 //! **Left out**: buffers that captured graphs know stay where they are; a buffer moves whole; work on the host (optimizer steps of ZeRO-Offload);
 //! a buffer's uses that no work names, but for what filled it before its first use.

@@ -33,7 +33,7 @@ impl Tiered {
         let Some(at) = self.host_room(driver, bytes, OUT)? else { return Ok(false) };
         let stored = Stored { at, bytes, packed: compress.is_some() };
         if let Err(error) = self.queue_out(driver, slot, stored) {
-            self.host.give(at, self.buffers.get(slot).copies);
+            self.host.give(at, std::iter::empty());
             return Err(error);
         }
         let buffer = self.buffers.get_mut(slot);
@@ -79,6 +79,7 @@ impl Tiered {
         let (Some(to), Some(from)) = (buffer.device, buffer.host) else { return Ok(()) };
         // which waited for OUT when the buffer left
         self.lines.follow_now(driver, IN, buffer.home.0)?;
+        buffer.newborn = false;
         self.lines.follow(driver, IN, FILE, buffer.copies[FILE])?;
         let stream = self.lines.stream(driver, IN)?;
         driver.copy(from.at.address, to.address, from.bytes, Direction::HostToDevice, stream)?;
@@ -106,6 +107,7 @@ impl Tiered {
         if buffer.copies[OUT] == 0 {
             // filled where it was born, by work that named no buffers
             self.lines.follow_now(driver, FILE, buffer.home.0)?;
+            buffer.newborn = false;
         }
         self.lines.follow(driver, FILE, OUT, buffer.copies[OUT])?;
         let stream = self.lines.stream(driver, FILE)?;
@@ -123,7 +125,7 @@ impl Tiered {
         let Some(at) = self.host_room(driver, from.bytes, FILE)? else { return Ok(false) };
         let stream = self.lines.stream(driver, FILE)?;
         if let Err(error) = driver.file_read(from.at.offset, at.address, from.bytes, stream) {
-            self.host.give(at, self.buffers.get(slot).copies);
+            self.host.give(at, std::iter::empty());
             return Err(error.into());
         }
         let buffer = self.buffers.get_mut(slot);
@@ -136,13 +138,28 @@ impl Tiered {
         Ok(true)
     }
 
+    /// Before a newborn buffer's host memory goes: who gets it next comes after what its home stream may have done with it.
+    pub(super) fn mark_birth(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+    ) -> Result<(), AllocError> {
+        let buffer = self.buffers.get_mut(slot);
+        if buffer.newborn {
+            let home = buffer.home.0;
+            buffer.birth = Some((home, self.lines.mark(driver, home)?));
+        }
+        Ok(())
+    }
+
     /// A buffer's host copy is not needed any more.
     pub(super) fn drop_host(&mut self, slot: u32) {
         self.host_order.remove(slot);
         let buffer = self.buffers.get_mut(slot);
         buffer.newest.host = false;
         if let Some(stored) = buffer.host.take() {
-            self.host.give(stored.at, buffer.copies);
+            self.host.give(stored.at, buffer.host_users());
+            (buffer.newborn, buffer.birth) = (false, None);
         }
     }
 

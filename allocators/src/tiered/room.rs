@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says | source |
 //! |---|---|---|
-//! | `victim` | when work needs room, buffers leave in the policy's order until it is there: without a foreseen use the one used longest ago, then the one used again last | Belady (IBM Systems Journal 1966), MIN; SwapAdvisor 4.2 |
+//! | `victim` | when a request or work needs room, buffers leave in the policy's order until it is there: without a foreseen use the one used longest ago, then the one used again last | Belady (IBM Systems Journal 1966), MIN; SwapAdvisor 4.2 |
 //! | `same_size` | of the 64 that leave next, one of just the wanted size goes first, so that the hole it leaves is filled | SwapAdvisor 4.1: victims come from the size class of the request |
 //! | `clean` | a buffer of which host or file hold the newest contents leaves without a copy | - |
 //! | `small` | buffers below `min_bytes` leave only when no other is left | DeepSpeed: `stage3_param_persistence_threshold` |
@@ -27,20 +27,19 @@ fn is_later((class, rank): Key, work: u64) -> bool {
 }
 
 impl Tiered {
-    /// A place on the device for a buffer; buffers that are not used by the work under way leave for it.
+    /// A place on the device; buffers leave for it that need not stay.
     ///
     /// # Errors
     /// Out of memory when all that may leave has left, or a driver error.
     pub(super) fn find_place(
         &mut self,
         driver: &mut dyn Driver,
-        slot: u32,
+        request: &Request,
     ) -> Result<Placement, AllocError> {
-        let request = self.request(slot);
         let (mut gone, mut only_clean, mut refusal) = (u64::MAX, false, None);
         loop {
             if gone >= request.size && self.may_fit(request.size) {
-                match self.ask(driver, &request) {
+                match self.ask(driver, request) {
                     // free memory is in pieces: as much again must leave
                     Err(error @ AllocError::OutOfMemory(_)) => (refusal, gone) = (Some(error), 0),
                     answer => return answer,
@@ -49,7 +48,7 @@ impl Tiered {
             let Some(victim) = self.next_victim(request.size, only_clean, None) else {
                 return match refusal.filter(|_| gone == 0) {
                     Some(refusal) => Err(refusal),
-                    None => self.ask(driver, &request),
+                    None => self.ask(driver, request),
                 };
             };
             if self.leave(driver, victim)? {
@@ -95,14 +94,15 @@ impl Tiered {
             if missing == 0 {
                 break;
             }
-            if !self.is_pinned(slot) {
+            if !self.stays(slot) {
                 missing = missing.saturating_sub(self.buffers.get(slot).size);
             }
         }
         missing == 0
     }
 
-    fn request(&self, slot: u32) -> Request {
+    /// The request for a place of a buffer that there is.
+    pub(super) fn request(&self, slot: u32) -> Request {
         let buffer = self.buffers.get(slot);
         Request { size: buffer.size, stream: buffer.home.1, ordinal: buffer.ordinal }
     }
@@ -110,9 +110,8 @@ impl Tiered {
     /// Who leaves next (rules `victim`, `same_size`); with `work` only one that is used later than that, if at all.
     fn next_victim(&self, wanted: u64, only_clean: bool, work: Option<u64>) -> Option<u32> {
         let in_time = |(key, _): &(Key, u32)| work.is_none_or(|work| is_later(*key, work));
-        let may_leave = |slot: &u32| {
-            !self.is_pinned(*slot) && (!only_clean || self.buffers.get(*slot).is_clean())
-        };
+        let may_leave =
+            |slot: &u32| !self.stays(*slot) && (!only_clean || self.buffers.get(*slot).is_clean());
         let slots = self.order.iter().take_while(in_time).map(|(_, slot)| slot);
         let mut first = slots.filter(may_leave).take(LOOKED_AT);
         let next = first.next()?;
@@ -128,6 +127,7 @@ impl Tiered {
         }
         let buffer = self.buffers.get_mut(slot);
         let Some(placement) = buffer.device else { return Ok(true) };
+        self.watch.leaves(driver, &mut self.lines)?;
         // what its home stream does next may be given the memory
         let home = buffer.home.0;
         for (line, count) in &buffer.uses {
@@ -205,12 +205,6 @@ impl Tiered {
         let spare_or_kept =
             self.host_order.iter().take_while(|((class, _), _)| *class == 0 || persistent);
         let mut slots = spare_or_kept.map(|((class, _), slot)| (class == 0, slot));
-        let found = slots.find(|(spare, slot)| {
-            let buffer = self.buffers.get(*slot);
-            // a placement holds until the next announcement
-            let lapsed = buffer.born < self.work && !buffer.fixed;
-            !self.is_pinned(*slot) && (*spare || lapsed)
-        });
-        found.map(|(_, slot)| slot)
+        slots.find(|(spare, slot)| *spare || !self.stays(*slot)).map(|(_, slot)| slot)
     }
 }

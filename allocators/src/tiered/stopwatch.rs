@@ -28,6 +28,8 @@ struct Pair {
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     open: VecDeque<Pair>,
+    /// A request on this stream is under way; the event is recorded before the first buffer leaves for it.
+    request: Option<(StreamId, Option<EventId>)>,
     /// ns that streams stood still.
     pub(super) wait_ns: u64,
     /// Of it, for prefetches.
@@ -37,6 +39,35 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// A request on a stream begins.
+    pub(super) fn request_begins(&mut self, stream: StreamId) {
+        self.request = Some((stream, None));
+    }
+
+    /// A buffer is about to leave: for a request, if one is under way.
+    pub(super) fn leaves(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+    ) -> Result<(), DriverError> {
+        if let Some((stream, before @ None)) = &mut self.request {
+            *before = Some(Self::start(driver, lines, *stream)?);
+        }
+        Ok(())
+    }
+
+    /// The request ends.
+    pub(super) fn request_ends(
+        &mut self,
+        driver: &mut dyn Driver,
+        lines: &mut Lines,
+    ) -> Result<(), DriverError> {
+        match self.request.take() {
+            Some((stream, Some(before))) => self.stop(driver, lines, stream, before, 0),
+            _ => Ok(()),
+        }
+    }
+
     /// Before waits on a stream.
     pub(super) fn start(
         driver: &mut dyn Driver,

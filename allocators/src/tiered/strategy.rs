@@ -37,8 +37,6 @@ pub(super) struct Tiered {
     nulls: Nulls,
     /// Announced works.
     pub(super) work: u64,
-    /// Work has been announced and is not queued yet: its buffers stay.
-    pub(super) announcing: bool,
     /// Something has been copied: from here on works are marked.
     pub(super) moving: bool,
     /// Bytes that could be in use when the device last refused; more is not asked for.
@@ -72,7 +70,6 @@ impl Tiered {
             counters: Counters::default(),
             nulls: Nulls::default(),
             work: 0,
-            announcing: false,
             moving: false,
             capacity: None,
             total: None,
@@ -81,9 +78,10 @@ impl Tiered {
         }
     }
 
-    /// Does the work under way use the buffer?
-    pub(super) fn is_pinned(&self, slot: u32) -> bool {
-        self.announcing && self.buffers.get(slot).pinned == self.work
+    /// Does the buffer stay where it is? A placement holds until the next announcement, and again if that names it.
+    pub(super) fn stays(&self, slot: u32) -> bool {
+        let Buffer { born, pinned, fixed, .. } = *self.buffers.get(slot);
+        fixed || born == self.work || pinned == self.work
     }
 
     /// Could the device have room for `size` bytes, as far as is known?
@@ -130,7 +128,7 @@ impl Tiered {
         }
     }
 
-    /// Rule `born`: on the device if there is room, else in host memory until it is used.
+    /// Rule `born`: on the device, else in host memory until it is used.
     fn place(
         &mut self,
         driver: &mut dyn Driver,
@@ -147,13 +145,13 @@ impl Tiered {
             fixed: self.capturing > 0,
             ..Buffer::default()
         };
-        let mut refusal = None;
-        if self.may_fit(request.size) {
-            match self.ask(driver, request) {
-                Err(error @ AllocError::OutOfMemory(_)) => refusal = Some(error),
-                placement => return Ok(buffer.born_on_device(placement?)),
-            }
-        }
+        self.watch.request_begins(request.stream);
+        let found = self.find_place(driver, request);
+        self.watch.request_ends(driver, &mut self.lines)?;
+        let refusal = match found {
+            Err(refusal @ AllocError::OutOfMemory(_)) => refusal,
+            placement => return Ok(buffer.born_on_device(placement?)),
+        };
         // what the empty device could not hold is refused
         if !buffer.fixed
             && request.size <= self.total(driver)?
@@ -161,12 +159,10 @@ impl Tiered {
         {
             buffer.host = Some(Stored { at: block, bytes: request.size, packed: false });
             buffer.newest = Newest { host: true, ..Newest::default() };
+            buffer.newborn = true;
             return Ok((buffer, block.address, block.size));
         }
-        match refusal {
-            Some(refusal) => Err(refusal),
-            None => Ok(buffer.born_on_device(self.ask(driver, request)?)),
-        }
+        Err(refusal)
     }
 
     /// Before a block goes back: what is queued next on these streams comes after the copies of it.
@@ -193,9 +189,8 @@ impl Tiered {
         self.order.remove(slot);
         self.host_order.remove(slot);
         let buffer = self.buffers.get_mut(slot);
-        let copies = buffer.copies;
         if let Some(stored) = buffer.host.take() {
-            self.host.give(stored.at, copies);
+            self.host.give(stored.at, buffer.host_users());
         }
         if let Some(stored) = buffer.file.take() {
             self.file.give(stored.at);
@@ -209,6 +204,7 @@ impl Tiered {
         let slot = self.buffers.find(block)?;
         let Some(placement) = self.buffers.get(slot).device else {
             // off the device, nothing unseen can be using it
+            self.mark_birth(driver, slot)?;
             self.forget(slot);
             self.buffers.vacate(slot);
             return Ok(Reply::Done);
@@ -293,6 +289,7 @@ impl Allocator for Tiered {
             self.order_copies(driver, slot, stream)?;
             self.inner.free(&mut self.fence.around(driver), placement.block, stream)?;
         }
+        self.mark_birth(driver, slot)?;
         self.forget(slot);
         self.buffers.vacate(slot);
         Ok(())

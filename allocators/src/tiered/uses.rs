@@ -35,7 +35,6 @@ impl Tiered {
         }
         let used = self.look_up(uses)?;
         self.work += 1;
-        self.announcing = true;
         for Used { slot, .. } in &used {
             self.buffers.get_mut(*slot).pinned = self.work;
         }
@@ -45,7 +44,6 @@ impl Tiered {
         }
         let line = self.lines.of(stream);
         let done = self.bring_all(driver, line, stream, &used);
-        self.announcing = false;
         for announced in uses.iter_mut().filter(|announced| !Nulls::owns(announced.block)) {
             let slot = self.buffers.find(announced.block)?;
             if let Some(placement) = self.buffers.get(slot).device {
@@ -143,14 +141,15 @@ impl Tiered {
     /// Brings a buffer to the device now.
     fn bring(&mut self, driver: &mut dyn Driver, slot: u32, reads: bool) -> Result<(), AllocError> {
         let buffer = self.buffers.get(slot);
-        let fresh = !buffer.announced && !reads && buffer.newest.host;
+        let fresh = buffer.newborn && !reads;
         if buffer.newest.file && !buffer.newest.host && !self.stage(driver, slot)? {
             return Err(self.no_host_room(driver, slot)?);
         }
         if fresh {
+            self.mark_birth(driver, slot)?;
             self.drop_host(slot); // whoever leaves for it may need the room
         }
-        let placement = self.find_place(driver, slot)?;
+        let placement = self.find_place(driver, &self.request(slot))?;
         self.arrive(driver, slot, placement)?;
         if self.buffers.get(slot).newest.host {
             self.counters.fetches += 1;
