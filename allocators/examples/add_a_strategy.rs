@@ -6,29 +6,45 @@ use vramlab_sim::audit::Audit;
 use vramlab_sim::testing::ScriptedMachine;
 
 // ANCHOR: strategy
+use vramlab_allocators::options::Options;
+use vramlab_allocators::registry::{Made, Status, Strategy}; // inside the crate: crate::registry
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
-/// Bytes of the region.
-const REGION_SIZE: u64 = 64 << 20;
 /// Blocks are multiples of this (rule `bump`).
 const BLOCK_STEP: u64 = 512;
 
 type Answer<T> = Result<T, AllocError>;
 
+/// The registry's line.
+pub(crate) const STRATEGY: Strategy = Strategy::plain(
+    "example.region",
+    new,
+    Status::Model,
+    &[],
+    "one region that starts over when nothing is live",
+);
+
+fn new(options: &Options) -> Made {
+    options.check(STRATEGY.name, &[])?;
+    Ok(Box::new(Region::default()))
+}
+
 /// `example.region`: memory that is used from its beginning to its end, and then from its beginning again.
 ///
 /// | rule | what it says |
 /// |---|---|
-/// | `bump` | a block takes the next multiples of 512 B of one region of 64 MiB |
+/// | `half` | at the first request one region takes half of the memory that the device has free |
+/// | `bump` | a block takes the next multiples of 512 B of it |
 /// | `start_over` | when nothing is live any more, the device is waited for, and the region is empty again |
 #[derive(Default)]
 struct Region {
     /// Where it begins, once it is there.
     begin: Option<u64>,
+    size: u64,
     used: u64,
     /// Size of each block since it was empty; 0 once it is freed.
     blocks: Vec<u64>,
@@ -38,16 +54,17 @@ struct Region {
 impl Allocator for Region {
     fn alloc(&mut self, driver: &mut dyn Driver, request: &Request) -> Answer<Placement> {
         if self.begin.is_none() {
-            self.begin = match driver.malloc(REGION_SIZE) {
-                Err(DriverError::OutOfMemory { .. }) => None, // an answer; any other error ends the run
-                address => Some(address?),
-            };
+            let half = driver.mem_info()?.0 / 2 / BLOCK_STEP * BLOCK_STEP;
+            match driver.malloc(half) {
+                Err(DriverError::OutOfMemory { .. }) => {} // an answer; any other error ends the run
+                address => (self.begin, self.size) = (Some(address?), half),
+            }
         }
         let Usage { active, reserved, .. } = self.usage();
         let (asked, largest_free) = (request.size, reserved.saturating_sub(self.used));
         let size = asked.max(1).checked_next_multiple_of(BLOCK_STEP); // none near 2^64
         let (Some(begin), Some(size)) = (self.begin, size.filter(|s| *s <= largest_free)) else {
-            let (device_free, limit) = (driver.mem_info()?.0, Some(REGION_SIZE));
+            let (device_free, limit) = (driver.mem_info()?.0, Some(self.size));
             let oom = OutOfMemory { asked, device_free, reserved, active, largest_free, limit };
             return Err(oom.into());
         };
@@ -82,8 +99,7 @@ impl Allocator for Region {
     }
 
     fn usage(&self) -> Usage {
-        let reserved = self.begin.map_or(0, |_| REGION_SIZE);
-        Usage { allocated: self.active, active: self.active, reserved }
+        Usage { allocated: self.active, active: self.active, reserved: self.size }
     }
 }
 // ANCHOR_END: strategy
@@ -91,8 +107,9 @@ impl Allocator for Region {
 // ANCHOR: check
 /// Two blocks side by side, one too many, and a region that is empty again; the audit watches each step.
 pub(crate) fn main() -> Answer<()> {
-    let mut machine = ScriptedMachine::of_capacity(1 << 30);
-    let mut region = Audit::new(Region::default(), BLOCK_STEP);
+    let mut machine = ScriptedMachine::of_capacity(128 << 20);
+    let region = new(&Options::default()).expect("it has no options to be wrong");
+    let mut region = Audit::new(region, BLOCK_STEP);
     let request = |size| Request { size, stream: StreamId(0), ordinal: 0 };
     let a = region.alloc(&mut machine, &request(1000))?;
     let b = region.alloc(&mut machine, &request(60 << 20))?;

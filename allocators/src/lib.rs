@@ -6,6 +6,11 @@
 //! | [`cuda`] | the CUDA driver's own calls |
 //! | [`classic`] | the allocators of the textbooks |
 //! | [`torch`] | PyTorch's CUDA caching allocator |
+//! | [`tensorflow`] | TensorFlow's best-fit allocator, and XLA's use of it |
+//! | [`rmm`] | RAPIDS Memory Manager's memory resources |
+//! | [`cupy`] | CuPy's memory pool |
+//! | [`onnxruntime`] | ONNX Runtime's arena |
+//! | [`host`] | the host process: CPython's objects, and its cycle collector in front of a device's allocator |
 //!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
@@ -13,9 +18,14 @@
 pub mod bound;
 pub mod classic;
 pub mod cuda;
+pub mod cupy;
+pub mod host;
+pub mod onnxruntime;
 pub mod options;
 pub mod parts;
 pub mod registry;
+pub mod rmm;
+pub mod tensorflow;
 pub mod torch;
 
 pub use options::{OptionDoc, OptionError, Options, Spec};

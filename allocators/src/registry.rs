@@ -9,7 +9,7 @@ use vramlab_sim::future::Future;
 use vramlab_sim::machine::Memory;
 
 use crate::options::{OptionDoc, OptionError, Options, Part, Spec, nearest};
-use crate::{bound, classic, cuda, torch};
+use crate::{bound, classic, cuda, cupy, host, onnxruntime, rmm, tensorflow, torch};
 
 /// How far a strategy was held against the system that it models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Strategy {
     pub memory: Memory,
     /// It needs to know which work uses which buffer.
     pub accesses: bool,
+    /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
+    pub largest: Option<u64>,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,
     /// Its options, as `list` shows them.
@@ -102,6 +104,7 @@ impl Strategy {
             status,
             memory: Memory::Device,
             accesses: false,
+            largest: None,
             inert,
             options,
             summary,
@@ -124,6 +127,12 @@ impl Strategy {
     #[must_use]
     pub const fn needs_accesses(self) -> Self {
         Self { accesses: true, ..self }
+    }
+
+    /// Serves requests up to `bytes` only.
+    #[must_use]
+    pub const fn up_to(self, bytes: u64) -> Self {
+        Self { largest: Some(bytes), ..self }
     }
 
     /// Needs all ops before the run?
@@ -167,10 +176,19 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::slab::STRATEGY,
     torch::STRATEGY,
     torch::pinned::STRATEGY,
+    tensorflow::bfc::STRATEGY,
+    tensorflow::xla::STRATEGY,
+    rmm::pool::STRATEGY,
+    rmm::arena::STRATEGY,
+    rmm::binning::STRATEGY,
+    rmm::fixed_size::STRATEGY,
+    cupy::pool::STRATEGY,
+    onnxruntime::arena::STRATEGY,
+    host::pymalloc::STRATEGY,
 ];
 
 /// The wrappers.
-pub const WRAPPERS: &[Wrapper] = &[];
+pub const WRAPPERS: &[Wrapper] = &[host::refcycle::WRAPPER];
 
 /// The strategy of this name.
 ///

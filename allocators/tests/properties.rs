@@ -5,6 +5,8 @@
 
 mod shared;
 
+use std::cell::Cell;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use shared::{Subject, for_every_strategy};
@@ -28,6 +30,18 @@ const WITH_OPTIONS: &[&str] = &[
     "torch.caching:backend=cudaMallocAsync",
     "torch.pinned_host:pinned_max_round_threshold_mb=1,pinned_max_cached_size_mb=4",
     "torch.pinned_host:pinned_use_background_threads=true",
+    "tensorflow.bfc:allow_growth=true",
+    "tensorflow.bfc:allow_growth=true,coalesce_regions=true",
+    "tensorflow.bfc:allow_growth=true,timestamped_allocator=true",
+    "tensorflow.xla:XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "onnxruntime.arena:arena_extend_strategy=kSameAsRequested",
+    "onnxruntime.arena:enable_cross_stream_reusing=true",
+    "onnxruntime.arena:use_stream_aware_arena=false,gpu_mem_limit=64MiB",
+    "torch.caching:expandable_segments=true",
+    "torch.caching:max_split_size_mb=32,roundup_power2_divisions=4",
+    "torch.caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.5",
+    "torch.caching:version=2.9",
+    "torch.caching:version=legacy",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).
@@ -136,19 +150,18 @@ impl Run {
     }
 }
 
-/// Runs a program; then everything is freed, and nothing may be left.
+/// Runs a program, with the books checked after every op; then everything is freed, and nothing may be left.
 fn run(spec: &str, program: &[Op]) -> Result<(), String> {
     let subject = Subject::of_spec(spec, CAPACITY);
     let mut run = Run { subject, live: Vec::new(), deferred: Vec::new() };
     for (i, op) in program.iter().enumerate() {
         run.op(*op).map_err(|error| format!("op {i}, {op:?}: {error}"))?;
-        if i % 16 == 0 {
-            run.subject.check();
-        }
+        run.subject.check();
     }
     let rest = run.live.len() + run.deferred.len();
     let ends = std::iter::repeat_n(Free(0), rest).chain(std::iter::repeat_n(Complete(0), rest));
-    for op in ends.chain([EmptyCache]) {
+    // some look after waiting blocks only when they are asked for one
+    for op in ends.chain([Synchronise, Alloc(512, 0), Free(0), EmptyCache]) {
         run.op(op).map_err(|error| format!("at the end, {op:?}: {error}"))?;
     }
     run.subject.check();
@@ -167,8 +180,13 @@ fn try_random_programs(spec: &str) {
     };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let programs = prop::collection::vec(op(), 1..400);
-    let tried = TestRunner::new_with_rng(config, rng)
-        .run(&programs, |program| run(spec, &program).map_err(TestCaseError::fail));
+    let (count, ops) = (Cell::new(0), Cell::new(0));
+    let tried = TestRunner::new_with_rng(config, rng).run(&programs, |program| {
+        count.set(count.get() + 1);
+        ops.set(ops.get() + program.len());
+        run(spec, &program).map_err(TestCaseError::fail)
+    });
+    println!("properties: {spec}: {} programs, {} ops", count.get(), ops.get());
     if let Err(TestError::Fail(why, program)) = &tried {
         panic!("{why}\nto paste: run({spec:?}, &{program:?})");
     }

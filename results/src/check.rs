@@ -9,7 +9,7 @@ use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Layout, Notice, Reply, Request,
 };
 use vramlab_sim::units::{PoolId, StreamId};
-use vramlab_workloads::readers::recording::{RecordedStep, Steps};
+use vramlab_workloads::readers::recording::{RecordedStep, Routes, Steps, Turn};
 
 use crate::failure::Failure;
 use crate::inputs::DeviceRecording;
@@ -73,7 +73,7 @@ pub fn check(device: &DeviceRecording, spec: &Spec, total: Option<u64>) -> Resul
     let mut run = Run {
         driver: RecordedDriver::new(total.unwrap_or(UNKNOWN_TOTAL)),
         blocks: FxHashMap::default(),
-        pools: FxHashMap::default(),
+        routes: Routes::default(),
         ordinal: 0,
         found,
     };
@@ -93,7 +93,7 @@ pub fn check(device: &DeviceRecording, spec: &Spec, total: Option<u64>) -> Resul
 struct Run {
     driver: RecordedDriver,
     blocks: FxHashMap<u64, Block>,
-    pools: FxHashMap<StreamId, PoolId>,
+    routes: Routes,
     ordinal: u64,
     found: Check,
 }
@@ -190,15 +190,12 @@ impl Run {
         stream: StreamId,
         pool: Option<PoolId>,
     ) -> Result<(), AllocError> {
-        if self.pools.get(&stream).copied() == pool {
-            return Ok(());
-        }
-        if let Some(pool) = self.pools.remove(&stream) {
-            strategy.notice(&mut self.driver, Notice::PoolEnd { pool })?;
-        }
-        if let Some(pool) = pool {
-            self.pools.insert(stream, pool);
-            strategy.notice(&mut self.driver, Notice::PoolBegin { pool, stream })?;
+        for turn in self.routes.turn(stream, pool) {
+            let notice = match turn {
+                Turn::End(pool) => Notice::PoolEnd { pool },
+                Turn::Begin(pool, stream) => Notice::PoolBegin { pool, stream },
+            };
+            strategy.notice(&mut self.driver, notice)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use vramlab_allocators::Spec;
 use vramlab_sim::units::Bytes;
 
 use crate::commands;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Format;
 
 /// Why does GPU memory run out, and which allocator or setting helps? Replays recordings and synthetic workloads through
@@ -15,16 +15,19 @@ use crate::output::Format;
 ///
 /// Without a command: the default comparison on built-in inputs.
 #[derive(Debug, Parser)]
-#[command(name = "vramlab", version, max_term_width = 110, args_conflicts_with_subcommands = true)]
+#[command(name = "vramlab", version, max_term_width = 110)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
     common: Common,
-    /// Where the default comparison writes its results.
-    #[arg(long, value_name = "DIR", default_value = "vramlab-out")]
-    out: std::path::PathBuf,
+    /// Where the default comparison writes its results [default: vramlab-out].
+    #[arg(long, value_name = "DIR")]
+    out: Option<std::path::PathBuf>,
 }
+
+/// Where the default comparison writes, if nobody says.
+const DEFAULT_OUT: &str = "vramlab-out";
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
@@ -44,8 +47,11 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Bytes of the device, such as 16GiB, instead of the device's own.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub capacity: Option<Bytes>,
+    /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
+    #[arg(long)]
+    pub min_capacity: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -88,8 +94,17 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Outcome {
     let common = &cli.common;
+    if let (Some(_), Some(out)) = (&cli.command, &cli.out) {
+        return Err(Failure::usage(format!(
+            "--out {} stands before the command, where it means the default comparison; give it behind the command, if that has it",
+            out.display()
+        )));
+    }
     match cli.command {
-        None => commands::compare::default(common, &cli.out),
+        None => {
+            let out = cli.out.unwrap_or_else(|| DEFAULT_OUT.into());
+            commands::compare::default(common, &out)
+        }
         Some(Command::List(args)) => commands::list::run(&args, common),
         Some(Command::Compare(args)) => commands::compare::run(&args, common),
         Some(Command::Replay(args)) => commands::replay::run(&args, common),

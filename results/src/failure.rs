@@ -6,7 +6,7 @@
 //! | 1 | compared and found different |
 //! | 2 | usage |
 //! | 3 | bad input (file, line or byte, what was expected) |
-//! | 4 | partial results |
+//! | 4 | partial results: some inputs were bad, or driver or strategy ended a run |
 //! | 5 | an OOM, with `--fail-on-oom` |
 //! | 6 | no CUDA device |
 //! | 7 | cannot write |
@@ -56,9 +56,16 @@ impl Failure {
 
     /// The output cannot be written.
     pub fn write(path: &std::path::Path, error: &std::io::Error) -> Self {
-        let message =
-            format!("cannot write {}: {error}; choose another place with --out", path.display());
+        let message = format!("cannot write {}: {error}; choose another place", path.display());
         Self { code: Code::CannotWrite, message }
+    }
+
+    /// The place can be chosen with this option.
+    pub fn with_option(mut self, option: &str) -> Self {
+        if self.code == Code::CannotWrite {
+            self.message += &format!(" with {option}");
+        }
+        self
     }
 }
 

@@ -1,30 +1,38 @@
 //! Recordings, opened by their content.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::Source;
-use vramlab_sim::allocator::{BlockState, Layout, LayoutBlock, LayoutSegment};
-use vramlab_sim::trace::JsonlSource;
-use vramlab_sim::units::PoolId;
+use vramlab_sim::op::Op;
+use vramlab_sim::source::{Answered, Step};
+use vramlab_sim::trace::{JsonlSource, not_utf8};
+use vramlab_sim::units::Nanos;
 use vramlab_workloads::readers::bytes;
-use vramlab_workloads::readers::recording::{
-    Action, Entries, Entry, Recording, RecordingSource, Rules,
-};
-use vramlab_workloads::readers::torch_snapshot::{self as torch, Snapshot};
+use vramlab_workloads::readers::recording::RecordingSource;
+use vramlab_workloads::readers::torch_snapshot as torch;
 
-use crate::failure::Failure;
-use crate::job::Input;
+use crate::failure::{Code, Failure};
+use crate::job::{Input, Times};
+
+mod snapshot;
+
+use snapshot::check_ranges;
+pub use snapshot::{DeviceRecording, History, SnapshotInput};
 
 /// Devices that the ops of a JSON Lines trace may name.
 const JSONL_DEVICES: usize = 16;
-/// Largest size of a range that is taken for real, in bytes.
-const RANGE_MAX: u64 = 1 << 56;
-/// Set in a site's number that is a text of the program, not a stack.
-const METADATA: u32 = 1 << 31;
+/// What a recording tells of its device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// What the allocator could get: reserved and free at the first recorded failure.
+    pub capacity: Option<u64>,
+    /// The most that was reserved.
+    pub peak_reserved: Option<u64>,
+}
 
 /// A recording.
 pub enum Opened {
@@ -34,117 +42,60 @@ pub enum Opened {
         path: PathBuf,
         /// The content, if it came through a pipe.
         kept: Option<Vec<u8>>,
+        /// What its header says of the device that it was recorded on.
+        recorded: Recorded,
     },
     /// A PyTorch snapshot.
     Snapshot(SnapshotInput),
 }
 
-/// A PyTorch snapshot, with the histories in it.
-pub struct SnapshotInput {
-    /// Name of the file.
-    pub name: String,
-    /// What is in it.
-    pub snapshot: Arc<Snapshot>,
-    /// Devices that have entries or segments.
-    pub devices: Vec<DeviceRecording>,
-    /// What does not add up.
-    pub warnings: Vec<String>,
+/// Files that could be opened, and what is wrong with the others.
+#[derive(Default)]
+pub struct Opening {
+    /// In the order in which they were given.
+    pub opened: Vec<Opened>,
+    /// One message a file.
+    pub bad: Bad,
 }
 
-/// The history of one device.
-pub struct DeviceRecording {
-    /// Its number.
-    pub device: u16,
-    /// The history.
-    pub recording: Arc<Recording<History>>,
-    /// The state after it.
-    pub end: Layout,
-    /// Bytes that the allocator could get: reserved and free at the first recorded failure.
-    pub capacity: Option<u64>,
-}
+/// Messages about bad inputs. The others are run all the same.
+#[derive(Clone, Debug, Default)]
+pub struct Bad(Vec<String>);
 
-/// A device's entries in a snapshot.
-pub struct History {
-    snapshot: Arc<Snapshot>,
-    device: usize,
-}
-
-impl Entries for History {
-    fn len(&self) -> usize {
-        self.snapshot.traces.get(self.device).map_or(0, torch::Trace::len)
-    }
-
-    fn entry(&self, index: usize) -> Entry {
-        let Some(entry) = self.snapshot.traces.get(self.device).and_then(|t| t.get(index)) else {
-            return Entry {
-                action: Action::Other,
-                addr: 0,
-                size: 0,
-                stream: 0,
-                time_us: 0,
-                site: 0,
-                pool: (0, 0),
-            };
-        };
-        let action = match entry.action {
-            torch::Action::Alloc => Action::Alloc,
-            torch::Action::FreeRequested => Action::FreeRequested,
-            torch::Action::FreeCompleted => Action::FreeCompleted,
-            torch::Action::SegmentAlloc => Action::SegmentAlloc,
-            torch::Action::SegmentFree => Action::SegmentFree,
-            torch::Action::SegmentMap => Action::SegmentMap,
-            torch::Action::SegmentUnmap => Action::SegmentUnmap,
-            torch::Action::Snapshot => Action::Snapshot,
-            torch::Action::Oom => Action::Oom,
-            torch::Action::Unknown(_) => Action::Other,
-        };
-        let tag = self.snapshot.tag(entry.tag);
-        let text =
-            tag.and_then(|t| t.user_metadata).filter(|id| !self.snapshot.text(*id).is_empty());
-        let site = entry.stack.map(|s| s.0 + 1).or(text.map(|id| id.0 | METADATA)).unwrap_or(0);
-        Entry {
-            action,
-            addr: if action == Action::Oom { entry.device_free } else { entry.addr }.unwrap_or(0),
-            size: entry.size,
-            stream: tag.map_or(0, |t| t.stream),
-            time_us: entry.time_us.unwrap_or(0),
-            site,
-            pool: tag.and_then(|t| t.pool).map_or((0, 0), |p| (p.0, p.1)),
+impl Bad {
+    /// One more: kept if the input is what is wrong, and given back otherwise.
+    ///
+    /// # Errors
+    /// A failure of another kind.
+    pub fn add(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.code != Code::BadInput {
+            return Err(failure);
         }
-    }
-
-    /// The innermost Python frame outside of PyTorch itself, or the innermost frame; or the text that the program set.
-    fn site(&self, site: u32) -> String {
-        if site & METADATA != 0 {
-            return self
-                .snapshot
-                .text(vramlab_workloads::readers::pickle::StrId(site & !METADATA))
-                .to_owned();
+        if !self.0.contains(&failure.message) {
+            self.0.push(failure.message);
         }
-        let Some(stack) = site.checked_sub(1) else { return String::new() };
-        let frames: Vec<_> = self.snapshot.frames(torch::StackId(stack)).collect();
-        let own = frames.iter().find(|f| {
-            f.line > 0 && !f.filename.contains("/torch/") && !f.filename.starts_with("torch/")
-        });
-        own.or_else(|| frames.iter().find(|f| !is_recorder(f.name)))
-            .or(frames.first())
-            .map_or(String::new(), |f| format!("{}:{} {}", f.filename, f.line, f.name))
+        Ok(())
+    }
+
+    /// All of them, each on a line of its own; `None` if there are none.
+    pub fn message(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join("\nvramlab: "))
     }
 }
 
-/// Frames of PyTorch's own stack recorder, which stand on top of every C++ stack.
-fn is_recorder(name: &str) -> bool {
-    ["torch::unwind", "CapturedTraceback", "torch::cuda", "c10::cuda", "DeviceCachingAllocator"]
-        .iter()
-        .any(|part| name.contains(part))
-}
-
-/// Opens files.
+/// Opens files, and goes on behind one that is bad.
 ///
 /// # Errors
-/// The first that cannot be read or is nothing known.
-pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Opened>, Failure> {
-    paths.par_iter().map(|path| open(path)).collect()
+/// None of its own: only what is no fault of an input.
+pub fn open_each(paths: &[PathBuf]) -> Result<Opening, Failure> {
+    let mut opening = Opening::default();
+    for file in paths.par_iter().map(|path| open(path)).collect::<Vec<_>>() {
+        match file {
+            Ok(opened) => opening.opened.push(opened),
+            Err(failure) => opening.bad.add(failure)?,
+        }
+    }
+    Ok(opening)
 }
 
 /// Opens a file and tells its format by its content.
@@ -168,6 +119,9 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
     }
     let named =
         |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    if let Some(what) = not_utf8(&start) {
+        return Err(named(&what));
+    }
     if is_jsonl(&start) {
         let mut kept = None;
         if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
@@ -175,7 +129,8 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
             input.read_to_end(&mut content).map_err(|e| named(&e))?;
             kept = Some(content);
         }
-        return Ok(Opened::Trace { path: path.to_owned(), kept });
+        let recorded = header(&start);
+        return Ok(Opened::Trace { path: path.to_owned(), kept, recorded });
     }
     if !torch::is_json(&start)
         && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace())
@@ -190,165 +145,27 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
     Ok(Opened::Snapshot(SnapshotInput::new(path, snapshot)))
 }
 
-/// No address range may pass 2^64, and devices are numbered below 65,536.
-fn check_ranges(snapshot: &Snapshot) -> Result<(), String> {
-    let fits = |address: u64, size: u64| {
-        size <= RANGE_MAX && address.checked_add(size + RANGE_MAX).is_some()
-    };
-    for (index, segment) in snapshot.segments.iter().enumerate() {
-        if u16::try_from(segment.device).is_err() {
-            return Err(format!(
-                "segments[{index}].device: found {}, expected a number below 65536",
-                segment.device
-            ));
-        }
-        let blocks = snapshot.blocks_of(segment);
-        if !fits(segment.address, segment.total_size)
-            || !blocks.iter().all(|b| fits(b.address, b.size))
-        {
-            return Err(format!(
-                "segments[{index}]: {} bytes at {:#x}, or its blocks, reach past what an address can be",
-                segment.total_size, segment.address
-            ));
-        }
-    }
-    for (device, trace) in snapshot.traces.iter().enumerate() {
-        if u16::try_from(device).is_err() && !trace.is_empty() {
-            return Err(format!("device_traces[{device}]: expected at most 65536 devices"));
-        }
-        let bad = trace
-            .iter()
-            .position(|e| e.action != torch::Action::Oom && !fits(e.addr.unwrap_or(0), e.size));
-        if let Some(index) = bad {
-            return Err(format!(
-                "device_traces[{device}][{index}]: its address and size reach past what an address can be"
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Does a JSON object of one line with an op or our header come first?
 fn is_jsonl(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
-    let line = text.trim_start().lines().next().unwrap_or_default();
+    let line = first_line(&text);
     line.starts_with('{') && (line.contains("\"op\"") || line.contains("\"vramlab_trace\""))
 }
 
-impl SnapshotInput {
-    fn new(path: &Path, snapshot: Snapshot) -> Self {
-        let name = path
-            .file_name()
-            .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-        let snapshot = Arc::new(snapshot);
-        let mut warnings: Vec<String> = snapshot.warnings.iter().map(ToString::to_string).collect();
-        let unknown = snapshot.unknown_actions.iter();
-        warnings.extend(
-            unknown.map(|(name, n)| format!("{n} entries of unknown action {name:?} were skipped")),
-        );
-        let last = snapshot.segments.iter().map(|s| s.device as usize + 1).max().unwrap_or(0);
-        let count = snapshot.traces.len().max(last);
-        let devices =
-            (0..count).filter_map(|device| DeviceRecording::new(&snapshot, device)).collect();
-        Self { name, snapshot, devices, warnings }
-    }
-
-    /// The settings text that was in force.
-    pub fn conf(&self) -> String {
-        let Some(settings) = &self.snapshot.settings else { return String::new() };
-        match settings.conf.as_deref() {
-            Some(conf) if !conf.is_empty() => conf.to_owned(),
-            _ if settings.expandable_segments == Some(true) => {
-                "expandable_segments:True".to_owned()
-            }
-            _ => String::new(),
-        }
-    }
-
-    /// Whose rules the recording follows: only 2.15 writes `host_segments`.
-    pub fn torch_version(&self) -> &'static str {
-        if self.snapshot.host_segments.is_some() { "2.15" } else { "2.9" }
-    }
+fn first_line(text: &str) -> &str {
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    text.lines().next().unwrap_or_default()
 }
 
-impl DeviceRecording {
-    fn new(snapshot: &Arc<Snapshot>, device: usize) -> Option<Self> {
-        let history = History { snapshot: Arc::clone(snapshot), device };
-        let (mut end, handles) = end_layout(snapshot, device);
-        if history.is_empty() && handles.is_empty() {
-            return None;
-        }
-        let settings = snapshot.settings.as_ref();
-        let round =
-            |size: u64| vramlab_allocators::torch::rounded(settings_divisions(settings), size);
-        let max_split = settings
-            .and_then(|s| s.max_split_size)
-            .and_then(|m| u64::try_from(m).ok())
-            .unwrap_or(u64::MAX);
-        let recording =
-            Recording::new(history, &mut end, handles, &Rules { round: &round, max_split });
-        let capacity = capacity_at_failure(&recording);
-        Some(Self { device: device as u16, recording: Arc::new(recording), end, capacity })
+/// What the header of our JSON Lines says of the device, if the first line is one.
+fn header(start: &[u8]) -> Recorded {
+    let text = String::from_utf8_lossy(start);
+    let line: serde_json::Value = serde_json::from_str(first_line(&text)).unwrap_or_default();
+    if line.get("vramlab_trace").is_none() {
+        return Recorded::default();
     }
-}
-
-fn settings_divisions(settings: Option<&torch::AllocatorSettings>) -> &[(u64, u64)] {
-    settings.map_or(&[], |s| &s.roundup_power2_divisions)
-}
-
-/// Segments after the last entry in address order, without their stream numbers, and the stream handle of each.
-fn end_layout(snapshot: &Snapshot, device: usize) -> (Layout, Vec<u64>) {
-    let mut own: Vec<&torch::Segment> =
-        snapshot.segments.iter().filter(|s| s.device as usize == device).collect();
-    own.sort_by_key(|s| s.address);
-    let segments = own
-        .iter()
-        .map(|s| LayoutSegment {
-            address: s.address,
-            size: s.total_size,
-            stream: vramlab_sim::StreamId(0),
-            pool: if s.kind == torch::SegmentKind::Small { "small" } else { "large" },
-            private_pool: s
-                .pool
-                .filter(|p| (p.0, p.1) != (0, 0))
-                .map(|p| PoolId((p.0 * 0x1_0000 + p.1) as u32)),
-            expandable: s.expandable,
-            registration: None,
-            blocks: snapshot
-                .blocks_of(s)
-                .iter()
-                .map(|b| LayoutBlock {
-                    address: b.address,
-                    size: b.size,
-                    requested: b.requested_size.unwrap_or(0),
-                    state: match b.state {
-                        torch::BlockState::ActiveAllocated => BlockState::Allocated,
-                        torch::BlockState::ActivePendingFree => BlockState::Pending,
-                        torch::BlockState::Inactive => BlockState::Free,
-                    },
-                    age: 0,
-                })
-                .collect(),
-        })
-        .collect();
-    (Layout { segments }, own.iter().map(|s| s.stream).collect())
-}
-
-/// Reserved bytes and free bytes of the device at the first recorded failure.
-fn capacity_at_failure(recording: &Recording<History>) -> Option<u64> {
-    let mut reserved: u64 = recording.start_layout().segments.iter().map(|s| s.size).sum();
-    for index in 0..recording.entries().len() {
-        let entry = recording.entries().entry(index);
-        match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => reserved += entry.size,
-            Action::SegmentFree | Action::SegmentUnmap => {
-                reserved = reserved.saturating_sub(entry.size)
-            }
-            Action::Oom => return reserved.checked_add(entry.addr).filter(|c| *c <= RANGE_MAX),
-            _ => {}
-        }
-    }
-    None
+    let bytes = |field: &str| line.get(field).and_then(serde_json::Value::as_u64);
+    Recorded { capacity: bytes("capacity"), peak_reserved: bytes("peak_reserved") }
 }
 
 impl Opened {
@@ -359,6 +176,14 @@ impl Opened {
                 .file_name()
                 .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
             Self::Snapshot(snapshot) => snapshot.name.clone(),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Trace { path, .. } => path,
+            Self::Snapshot(snapshot) => &snapshot.path,
         }
     }
 
@@ -378,11 +203,24 @@ impl Opened {
         }
     }
 
-    /// Bytes that each history's allocator could get, where the recording tells.
-    pub fn capacities(&self) -> Vec<Option<u64>> {
+    /// What each history tells of its device, in the order of [`Opened::inputs`].
+    pub fn recorded(&self) -> Vec<Recorded> {
         match self {
-            Self::Trace { .. } => vec![None],
-            Self::Snapshot(snapshot) => snapshot.devices.iter().map(|d| d.capacity).collect(),
+            Self::Trace { recorded, .. } => vec![*recorded],
+            Self::Snapshot(snapshot) => {
+                snapshot.devices.iter().map(DeviceRecording::recorded).collect()
+            }
+        }
+    }
+
+    /// Why `--keep-times` changes nothing, if that is so.
+    pub fn keep_times_is_idle(&self) -> Option<&'static str> {
+        match self {
+            Self::Trace { .. } => Some("the times (t) of JSON Lines always hold"),
+            Self::Snapshot(snapshot) => {
+                let timed = snapshot.devices.iter().any(DeviceRecording::has_times);
+                (!timed).then_some("the recording has no times")
+            }
         }
     }
 
@@ -405,7 +243,7 @@ impl Opened {
             Options::from_pairs(version.map(|v| ("version", v)).into_iter().chain(conf)),
         );
         vramlab_allocators::build(&spec).map_err(|e| {
-            Failure::input(format!("{}: recorded settings {spec}: {e}", self.name()))
+            Failure::input(format!("{}: recorded settings {spec}: {e}", self.path().display()))
         })?;
         Ok(spec)
     }
@@ -418,26 +256,17 @@ impl Opened {
     /// One input per history; with `keep_times` ops are issued not before their recorded times.
     pub fn inputs_timed(&self, keep_times: bool) -> Vec<Input<'_>> {
         match self {
-            Self::Trace { path, kept } => {
-                let make = move || -> Result<Box<dyn Source>, Failure> {
-                    let name = path.display().to_string();
-                    match kept {
-                        Some(content) => Ok(Box::new(JsonlSource::new(
-                            std::io::Cursor::new(content.clone()),
-                            name,
-                        ))),
-                        None => Ok(Box::new(JsonlSource::new(
-                            bytes::open(path).map_err(Failure::input)?,
-                            name,
-                        ))),
-                    }
-                };
+            Self::Trace { path, kept, .. } => {
+                let open = move || trace(path, kept.as_deref());
+                let make = move || -> Result<Box<dyn Source>, Failure> { Ok(Box::new(open()?)) };
+                let line = move |op| line_of(open().ok()?, op).map(|line| format!("line {line}"));
                 vec![Input {
-                    name: self.name(),
-                    seed: None,
+                    origin: path.display().to_string(),
                     devices: JSONL_DEVICES,
                     accesses: true,
-                    make: Box::new(make),
+                    times: Times::AsGiven,
+                    place: Some(Box::new(line)),
+                    ..Input::new(self.name(), Box::new(make))
                 }]
             }
             Self::Snapshot(snapshot) => {
@@ -452,10 +281,40 @@ impl Opened {
                     } else {
                         snapshot.name.clone()
                     };
-                    Input { name, seed: None, devices: 1, accesses: false, make: Box::new(make) }
+                    let kept = keep_times && device.has_times();
+                    let times = if kept { Times::Recorded } else { Times::None };
+                    let origin = snapshot.path.display().to_string();
+                    Input { origin, times, ..Input::new(name, Box::new(make)) }
                 };
                 snapshot.devices.iter().map(input).collect()
             }
+        }
+    }
+}
+
+fn trace<'a>(
+    path: &Path,
+    kept: Option<&'a [u8]>,
+) -> Result<JsonlSource<Box<dyn BufRead + 'a>>, Failure> {
+    let input: Box<dyn BufRead + 'a> = match kept {
+        Some(content) => Box::new(content),
+        None => Box::new(bytes::open(path).map_err(Failure::input)?),
+    };
+    Ok(JsonlSource::new(input, path.display().to_string()))
+}
+
+/// The line of the n-th op, as the engine counts them.
+fn line_of(mut source: JsonlSource<impl BufRead>, op: u64) -> Option<u64> {
+    let mut seen = 0;
+    loop {
+        match source.next(Nanos(0), Answered::Done).ok()? {
+            Step::End => return None,
+            Step::WaitUntil(_) => {}
+            // A change of device is no op, but belongs to the line of the next one.
+            Step::Op(Op::Device { .. }) if seen == op => return Some(source.line()),
+            Step::Op(Op::Device { .. }) => {}
+            Step::Op(_) if seen == op => return Some(source.line()),
+            Step::Op(_) => seen += 1,
         }
     }
 }

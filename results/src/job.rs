@@ -6,7 +6,7 @@ use vramlab_allocators::registry::build_ahead;
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::Allocator;
 use vramlab_sim::device::SimMachine;
-use vramlab_sim::engine::{Observer, Setup, run};
+use vramlab_sim::engine::{Observer, RunError, Setup, run};
 use vramlab_sim::future::Future;
 use vramlab_sim::source::Source;
 use vramlab_sim::units::Bytes;
@@ -17,7 +17,7 @@ use crate::row::Row;
 pub use vramlab_sim::device::profile::{self, Profile};
 
 /// Largest capacity that makes sense: addresses beyond it do not fit beside each other in 64 bits.
-const CAPACITY_MAX: u64 = 1 << 50;
+pub const CAPACITY_MAX: u64 = 1 << 50;
 
 fn check_capacity(capacity: u64) -> Result<(), Failure> {
     if capacity <= CAPACITY_MAX {
@@ -35,18 +35,81 @@ const RECORDING_DEVICE: &str = "generic";
 /// Makes a fresh source of the same ops.
 pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sync + 'a;
 
+/// Says where the n-th op of an input stands.
+pub type PlaceOf<'a> = dyn Fn(u64) -> Option<String> + Sync + 'a;
+
+/// What becomes of the times in an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Times {
+    /// Ops come one right after the other.
+    #[default]
+    None,
+    /// A recording's own times: its gaps contain the recorded run's driver stalls.
+    Recorded,
+    /// The times are part of the workload.
+    AsGiven,
+}
+
+impl Times {
+    /// As rows say it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Recorded => "recorded",
+            Self::AsGiven => "as given",
+        }
+    }
+}
+
 /// An input that can be run again and again.
 pub struct Input<'a> {
     /// As it is printed.
     pub name: String,
+    /// As messages name it: the whole path of a file.
+    pub origin: String,
     /// Seed, where there is one.
     pub seed: Option<u64>,
     /// How many devices its ops name.
     pub devices: usize,
     /// Carries uses of buffers by work.
     pub accesses: bool,
+    /// What becomes of its times.
+    pub times: Times,
     /// Fresh source.
     pub make: Box<MakeSource<'a>>,
+    /// Where an op stands, for messages, if the input can tell.
+    pub place: Option<Box<PlaceOf<'a>>>,
+}
+
+impl<'a> Input<'a> {
+    /// An input of one device, without uses, seed or times.
+    pub fn new(name: impl Into<String>, make: Box<MakeSource<'a>>) -> Self {
+        let name = name.into();
+        Self {
+            origin: name.clone(),
+            name,
+            seed: None,
+            devices: 1,
+            accesses: false,
+            times: Times::None,
+            make,
+            place: None,
+        }
+    }
+
+    /// A run of it found it bad.
+    fn bad(&self, error: &RunError) -> Failure {
+        let at = match error {
+            RunError::Source(error) => return Failure::input(error), // names its place itself
+            RunError::NotLive { op, .. }
+            | RunError::TwiceLive { op, .. }
+            | RunError::OtherDevice { op, .. }
+            | RunError::NoDevice { op, .. } => self.place.as_ref().and_then(|place| place(*op)),
+            _ => None,
+        };
+        let at = at.map_or_else(|| self.origin.clone(), |at| format!("{}: {at}", self.origin));
+        Failure::input(format!("{at}: {error}"))
+    }
 }
 
 /// Where it runs.
@@ -56,6 +119,8 @@ pub struct Place {
     pub profile: Profile,
     /// Bytes of the device, if not the profile's own.
     pub capacity: Option<u64>,
+    /// Search for the least capacity too.
+    pub min_capacity: bool,
 }
 
 impl Place {
@@ -70,7 +135,7 @@ impl Place {
     /// An unknown name, or a capacity that the context alone fills.
     pub fn new(name: &str, capacity: Option<Bytes>) -> Result<Self, Failure> {
         let profile = profile::device(name).map_err(Failure::usage)?;
-        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        let place = Self { profile, capacity: capacity.map(|c| c.0), min_capacity: false };
         let (capacity, context) = (place.capacity(), place.profile.options.context);
         check_capacity(capacity)?;
         if capacity <= context {
@@ -95,7 +160,7 @@ impl Place {
         }
         let mut profile = profile::device(RECORDING_DEVICE).map_err(Failure::usage)?;
         profile.options.context = 0;
-        let place = Self { profile, capacity: capacity.map(|c| c.0) };
+        let place = Self { profile, capacity: capacity.map(|c| c.0), min_capacity: false };
         check_capacity(place.capacity())?;
         if place.capacity() == 0 {
             return Err(Failure::usage(
@@ -125,13 +190,14 @@ pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
     row.cost_table = place.profile.cost_table_name();
     row.capacity = place.capacity();
     row.seed = input.seed;
+    row.times = input.times.text();
     row
 }
 
-/// Runs a pair. A pair that does not fit is a row that says why; an input that is bad ends the command.
+/// Runs a pair. A pair that does not fit, or that driver or strategy end, is a row that says why.
 ///
 /// # Errors
-/// Bad options, bad input, or an error of the simulated driver.
+/// Bad options or bad input.
 pub fn run_pair(
     input: &Input<'_>,
     spec: &Spec,
@@ -152,8 +218,7 @@ pub fn run_pair(
     } else if source.independent() {
         let futures = Future::read(&mut *source, input.devices);
         source = (input.make)()?;
-        let bad = |error| Failure::input(format!("{}: {error}", input.name));
-        futures.map_err(bad)?.into_iter().map(Arc::new).collect()
+        futures.map_err(Failure::input)?.into_iter().map(Arc::new).collect()
     } else {
         return Ok(row.skipped(
             "the strategy plans ahead; what this input asks for depends on what it is answered",
@@ -172,10 +237,16 @@ pub fn run_pair(
             Some(observer) => Some(&mut *observer),
             None => None,
         },
+        keep_marks: true,
         ..Setup::new(&mut machine, &mut strategies)
     };
     match run(&mut *source, setup) {
         Ok(report) => Ok(row.fill(&report)),
-        Err(error) => Err(Failure::input(format!("{} with {spec}: {error}", input.name))),
+        Err(
+            error @ (RunError::Driver { .. }
+            | RunError::Strategy { .. }
+            | RunError::Livelock { .. }),
+        ) => Ok(row.ended(error.to_string())),
+        Err(error) => Err(input.bad(&error)),
     }
 }

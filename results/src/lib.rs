@@ -7,7 +7,10 @@
 //! | [`failure`] | errors with their exit codes |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
+//! | [`least`] | the least device on which a run ends well |
+//! | [`room`] | how large a device a recording needs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
+//! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
 //! | [`output`] | table, json, csv, markdown |
@@ -20,9 +23,12 @@ pub mod commands;
 pub mod failure;
 pub mod inputs;
 pub mod job;
+pub mod least;
 pub mod live;
 pub mod output;
 pub mod per_op;
 pub mod progress;
+pub mod room;
 pub mod row;
+pub mod runs;
 pub mod segments;

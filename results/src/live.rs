@@ -1,7 +1,9 @@
 //! Live buffers of an input, without any strategy: the peak of requested bytes and what held it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Source, Step};
@@ -47,15 +49,51 @@ pub struct Peak {
     pub by_site: Vec<Share>,
     pub by_size: Vec<Share>,
     pub growth: Vec<Phase>,
+    /// The sum of live requests passed 2^64 − 1 bytes, where it is cut.
+    pub saturated: bool,
 }
 
 /// Phases that are kept; later ones are left out.
 const PHASES_KEPT: usize = 200;
 
-#[derive(Clone, Default)]
 struct Live {
     size: u64,
-    site: u32,
+    site: Rc<str>,
+}
+
+/// Texts of sites, each kept once, and those of dead buffers not for long: a file may name a new one with every request.
+#[derive(Default)]
+struct Sites {
+    texts: FxHashSet<Rc<str>>,
+    kept_max: usize,
+}
+
+impl Sites {
+    fn keep(&mut self, text: &str) -> Rc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Rc::clone(known);
+        }
+        if self.texts.len() >= self.kept_max {
+            self.texts.retain(|text| Rc::strong_count(text) > 1);
+            self.kept_max = (2 * self.texts.len()).max(1024);
+        }
+        let text: Rc<str> = text.into();
+        self.texts.insert(Rc::clone(&text));
+        text
+    }
+}
+
+/// Highest sum of live requests, in bytes: one walk.
+///
+/// # Errors
+/// A bad input.
+pub fn peak_bytes(input: &Input<'_>) -> Result<u64, Failure> {
+    let (mut source, mut peak) = ((input.make)()?, 0);
+    walk(&mut *source, |_op, now, _source| {
+        peak = peak.max(now);
+        true
+    })?;
+    Ok(peak)
 }
 
 /// Walks the input twice: to find the peak, and to see what is live there. The `top` largest shares are kept, the rest is one more.
@@ -96,25 +134,19 @@ pub fn find_peak(input: &Input<'_>, top: usize) -> Result<Peak, Failure> {
         peak.end_bytes = now;
         true
     })?;
-    peak.live_at_end = at_end.iter().flatten().count() as u64;
+    peak.live_at_end = at_end.buffers.iter().flatten().count() as u64;
+    peak.saturated = at_end.saturated;
     peak.growth.extend(phase.filter(|_| peak.growth.len() < PHASES_KEPT));
     peak.gaps = source.gaps();
     let mut source = (input.make)()?;
     let mut seen = 0;
     let (mut sites, mut sizes) = (BTreeMap::new(), BTreeMap::new());
-    let mut texts: BTreeMap<u32, String> = BTreeMap::new();
-    let live = walk(&mut *source, |op, _now, source| {
-        if let Op::Alloc { site, .. } = op {
-            texts.entry(site.0).or_insert_with(|| source.text(*site).to_owned());
-        }
+    let live = walk(&mut *source, |_op, _now, _source| {
         seen += 1;
         seen <= peak.peak_op
     })?;
-    for one in live.iter().flatten() {
-        let text = texts
-            .get(&one.site)
-            .filter(|t| !t.is_empty())
-            .map_or("(no site recorded)", String::as_str);
+    for one in live.buffers.iter().flatten() {
+        let text = if one.site.is_empty() { "(no site recorded)" } else { &*one.site };
         add(&mut sites, text.to_owned(), one.size);
         add(&mut sizes, size_class(one.size), one.size);
     }
@@ -135,7 +167,7 @@ fn size_class(size: u64) -> String {
 fn add(list: &mut BTreeMap<String, (u64, u64)>, what: String, bytes: u64) {
     let entry = list.entry(what).or_default();
     entry.0 += 1;
-    entry.1 += bytes;
+    entry.1 = entry.1.saturating_add(bytes);
 }
 
 fn largest(list: BTreeMap<String, (u64, u64)>, top: usize) -> Vec<Share> {
@@ -144,7 +176,7 @@ fn largest(list: BTreeMap<String, (u64, u64)>, top: usize) -> Vec<Share> {
     shares.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.what.cmp(&b.what)));
     if shares.len() > top {
         let rest = shares.split_off(top);
-        let sum = |f: fn(&Share) -> u64| rest.iter().map(f).sum();
+        let sum = |f: fn(&Share) -> u64| rest.iter().map(f).fold(0, u64::saturating_add);
         shares.push(Share {
             what: format!("({} others)", rest.len()),
             buffers: sum(|s| s.buffers),
@@ -154,23 +186,43 @@ fn largest(list: BTreeMap<String, (u64, u64)>, top: usize) -> Vec<Share> {
     shares
 }
 
+/// What is live at some moment.
+struct Walked {
+    buffers: Vec<Option<Live>>,
+    saturated: bool,
+}
+
 /// Calls `see` after each op with the live bytes, until it says no; gives the live buffers then.
 fn walk(
     source: &mut dyn Source,
     mut see: impl FnMut(&Op, u64, &dyn Source) -> bool,
-) -> Result<Vec<Option<Live>>, Failure> {
-    let (mut live, mut now): (Vec<Option<Live>>, u64) = (Vec::new(), 0);
+) -> Result<Walked, Failure> {
+    let mut walked = Walked { buffers: Vec::new(), saturated: false };
+    let (mut sites, mut now) = (Sites::default(), 0_u64);
     loop {
         match source.next(Nanos(0), Answered::Done).map_err(Failure::input)? {
-            Step::End => return Ok(live),
+            Step::End => return Ok(walked),
             Step::WaitUntil(_) => {}
             Step::Op(op) => {
+                let live = &mut walked.buffers;
+                let mut grow = |by: u64| {
+                    let (sum, over) = now.overflowing_add(by);
+                    now = if over { u64::MAX } else { sum };
+                    walked.saturated |= over;
+                };
                 match op {
                     Op::Alloc { id, size, site, .. } => {
                         let slot = id.0 as usize;
                         live.resize_with(live.len().max(slot + 1), || None);
-                        now = now.saturating_add(size);
-                        live[slot] = Some(Live { size, site: site.0 });
+                        grow(size);
+                        live[slot] = Some(Live { size, site: sites.keep(source.text(site)) });
+                    }
+                    Op::Realloc { id, size } => {
+                        if let Some(Some(buffer)) = live.get_mut(id.0 as usize) {
+                            let old = std::mem::replace(&mut buffer.size, size);
+                            grow(size.saturating_sub(old));
+                            now = now.saturating_sub(old.saturating_sub(size));
+                        }
                     }
                     Op::Free { id, .. } | Op::FreeDeferred { id } => {
                         let gone = live.get_mut(id.0 as usize).and_then(Option::take);
@@ -179,9 +231,58 @@ fn walk(
                     _ => {}
                 }
                 if !see(&op, now, source) {
-                    return Ok(live);
+                    return Ok(walked);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramlab_sim::trace::JsonlSource;
+
+    use super::*;
+
+    fn peak_of(lines: &[&str]) -> Peak {
+        let text = lines.join("\n");
+        let make = move || -> Result<Box<dyn Source>, Failure> {
+            Ok(Box::new(JsonlSource::new(std::io::Cursor::new(text.clone()), "t")))
+        };
+        find_peak(&Input::new("t", Box::new(make)), 10).expect("reads")
+    }
+
+    #[test]
+    fn a_realloc_changes_what_is_live() {
+        let grown = [
+            r#"{"op":"alloc","id":1,"size":100,"site":"a"}"#,
+            r#"{"op":"realloc","id":1,"size":700}"#,
+            r#"{"op":"realloc","id":1,"size":300}"#,
+        ];
+        let peak = peak_of(&grown);
+        assert_eq!((peak.peak_bytes, peak.peak_op, peak.end_bytes), (700, 1, 300));
+        assert_eq!((peak.by_site[0].what.as_str(), peak.by_site[0].bytes), ("a", 700));
+    }
+
+    #[test]
+    fn sites_are_told_apart_by_their_text() {
+        let two = [
+            r#"{"op":"alloc","id":1,"size":100,"site":"a"}"#,
+            r#"{"op":"alloc","id":2,"size":50,"site":"b"}"#,
+            r#"{"op":"alloc","id":3,"size":1,"site":"a"}"#,
+        ];
+        let shares: Vec<(String, u64)> =
+            peak_of(&two).by_site.into_iter().map(|s| (s.what, s.bytes)).collect();
+        assert_eq!(shares, [("a".to_owned(), 101), ("b".to_owned(), 50)]);
+    }
+
+    #[test]
+    fn a_sum_beyond_2_to_64_is_said_to_be_cut() {
+        let huge = [
+            r#"{"op":"alloc","id":1,"size":18446744073709551615}"#,
+            r#"{"op":"alloc","id":2,"size":1}"#,
+        ];
+        assert!(peak_of(&huge).saturated);
+        assert!(!peak_of(&huge[..1]).saturated);
     }
 }

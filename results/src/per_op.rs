@@ -27,7 +27,8 @@ impl PerOp {
     /// # Errors
     /// When the folder cannot be written.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        Ok(Self { path: path.to_owned(), out: Replacement::create(path)?, error: None })
+        let out = Replacement::create(path).map_err(|f| f.with_option("--per-op"))?;
+        Ok(Self { path: path.to_owned(), out, error: None })
     }
 
     /// Puts the whole file in place.
@@ -39,6 +40,7 @@ impl PerOp {
             Some(error) => Err(Failure::write(&self.path, &error)),
             None => self.out.finish(),
         }
+        .map_err(|f| f.with_option("--per-op"))
     }
 }
 

@@ -3,10 +3,49 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vramlab_sim::report::{Report, Summary};
+use vramlab_sim::report::{MarkFigures, Report, Summary};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
+
+/// Marks whose figures a row keeps; later ones are left out, and a note says so.
+pub const MARKS_KEPT: usize = 1000;
+
+/// Figures at a mark of the workload: bytes then, and highest bytes up to then, of the device that was current.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Mark {
+    pub name: String,
+    pub op: u64,
+    pub time_ns: u64,
+    pub requested: u64,
+    pub allocated: u64,
+    pub active: u64,
+    pub reserved: u64,
+    pub peak_requested: u64,
+    pub peak_allocated: u64,
+    pub peak_active: u64,
+    pub peak_reserved: u64,
+}
+
+impl From<&MarkFigures> for Mark {
+    fn from(mark: &MarkFigures) -> Self {
+        let f = &mark.figures;
+        Self {
+            name: mark.name.clone(),
+            op: mark.op,
+            time_ns: mark.time.0,
+            requested: f.requested.current,
+            allocated: f.allocated.current,
+            active: f.active.current,
+            reserved: f.reserved.current,
+            peak_requested: f.requested.peak,
+            peak_allocated: f.allocated.peak,
+            peak_active: f.active.peak,
+            peak_reserved: f.reserved.peak,
+        }
+    }
+}
 
 /// One run. Sizes are bytes, times ns, ratios plain numbers; `null` where a figure does not apply.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -21,6 +60,8 @@ pub struct Row {
     pub cost_table: String,
     pub capacity: u64,
     pub seed: Option<u64>,
+    /// `none` (one op right after the other), `recorded` (a recording's own gaps, with its driver stalls in them), `as given`.
+    pub times: &'static str,
     pub ops: u64,
     pub allocs: u64,
     pub outcome: &'static str,
@@ -46,6 +87,8 @@ pub struct Row {
     pub requested_at_peak_reserved: u64,
     pub allocated_at_peak_reserved: u64,
     pub active_at_peak_reserved: u64,
+    /// Searched for only if asked for.
+    pub min_capacity: Option<u64>,
     pub overhead: Option<f64>,
     pub utilisation: Option<f64>,
     pub fragmentation: Option<f64>,
@@ -68,6 +111,7 @@ pub struct Row {
     pub trace_gaps: u64,
     pub unsupported: BTreeMap<&'static str, u64>,
     pub notes: Vec<String>,
+    pub marks: Vec<Mark>,
 }
 
 impl Row {
@@ -90,6 +134,18 @@ impl Row {
         self
     }
 
+    /// A run that the driver or the strategy ended.
+    pub fn ended(mut self, reason: impl Into<String>) -> Self {
+        self.outcome = "driver_error";
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Did the driver or the strategy end it?
+    pub fn broke(&self) -> bool {
+        self.outcome == "driver_error"
+    }
+
     /// Was it run to its end?
     pub fn ran(&self) -> bool {
         matches!(self.outcome, "ok" | "oom")
@@ -110,7 +166,7 @@ impl Row {
 
     /// Fills in what the run gave.
     pub fn fill(mut self, report: &Report) -> Self {
-        let f = report.figures();
+        let f = report.total;
         self.ops = report.ops;
         self.allocs = report.allocs;
         self.outcome = if report.ooms + report.invalid_sizes > 0 { "oom" } else { "ok" };
@@ -147,6 +203,26 @@ impl Row {
         self.races = report.race_count;
         self.trace_gaps = report.trace_gaps;
         self.unsupported = report.unsupported.iter().copied().collect();
+        self.marks = report.marks.iter().take(MARKS_KEPT).map(Mark::from).collect();
+        self.note_what_is_left_out(report);
         self
+    }
+
+    fn note_what_is_left_out(&mut self, report: &Report) {
+        if !report.unsupported.is_empty() {
+            let counts: Vec<String> =
+                report.unsupported.iter().map(|(op, count)| format!("{count} {op}")).collect();
+            self.notes
+                .push(format!("{} ops did nothing: the strategy has none", counts.join(", ")));
+        }
+        if report.marks.len() > MARKS_KEPT {
+            let all = report.marks.len();
+            self.notes
+                .push(format!("the figures at the first {MARKS_KEPT} of {all} marks are kept"));
+        }
+        if report.total.live_floor() == u64::MAX {
+            let cut = "the sum of live requests passed 2^64 bytes: the live floor is cut there";
+            self.notes.push(cut.to_owned());
+        }
     }
 }

@@ -34,5 +34,6 @@ fn cases() {
         tally.skipped.len(),
         tally.differences.len()
     );
+    assert!(tally.run > 0 && tally.checks > 0, "no case of {} could be run", root.display());
     assert!(tally.differences.is_empty(), "{} differences, listed above", tally.differences.len());
 }

@@ -273,3 +273,22 @@ fn completions_are_printed() {
     assert_eq!(code, 0);
     assert!(out.contains("_vramlab"), "{out}");
 }
+
+/// On the found capacity the run ends well; on a granule less it does not.
+#[test]
+fn min_capacity_is_the_least_that_does() {
+    let file = example("bert_b64_s512_fp32_oom_16gb.pickle.gz");
+    let row = |more: &[&str]| {
+        let args = [&["replay", &file, "--format", "json", "--quiet"], more].concat();
+        let (code, out, err) = call(&args);
+        assert_eq!(code, 0, "{err}");
+        let rows: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        rows.get(0).cloned().unwrap_or(rows)
+    };
+    let found = row(&["--min-capacity"]);
+    let least = found["min_capacity"].as_u64().expect("a number");
+    assert_eq!((found["outcome"].as_str(), least % (2 << 20)), (Some("oom"), 0));
+    assert!(least >= found["live_floor"].as_u64().expect("a number"));
+    let outcome = |bytes: u64| row(&["--capacity", &bytes.to_string()])["outcome"].clone();
+    assert_eq!((outcome(least), outcome(least - (2 << 20))), ("ok".into(), "oom".into()));
+}

@@ -46,6 +46,8 @@ fn verify(kind: &str) {
     );
     assert!(!files.is_empty(), "no snapshot in {}", folder.display());
     assert_eq!(mismatches, 0, "mismatches, listed above");
+    assert!(placed > 0, "no request in any of {} files was checked", files.len());
+    assert_eq!(placed, matched, "requests placed elsewhere than recorded");
 }
 
 #[test]

@@ -7,13 +7,15 @@
 //! | no two resident buffers share physical bytes | (physical handle, offset) of mapped pages and mallocs |
 //! | every placement lies in memory that the driver gave | the ranges it was seen to give |
 //! | alignment holds | addresses, against [`Audit::new`]'s alignment |
-//! | active + free = reserved | the strategy's usage against the driver calls (a pool of the driver holds at least what it gave) |
+//! | reserved is what the driver gave | the strategy's usage against the driver calls, for the memory that it manages (a pool of the driver holds at least what it gave) |
+//! | active + free = reserved | the pieces of each walk against the usage; between walks, active ≤ reserved |
 //! | live request sizes ≤ allocated | the requests against the usage |
 //! | a free consumes its token | the tokens handed out |
 //!
 //! A broken promise ends the run as a driver error that names the buffer and the numbers. For tests: it costs a tree walk per op.
 
 mod book;
+mod layout;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,7 @@ use crate::allocator::{
     AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage, Use,
 };
 use crate::driver::{Answer, Call, Driver, DriverError, Families};
+use crate::machine::Memory;
 use crate::units::StreamId;
 
 use book::Book;
@@ -38,6 +41,8 @@ struct Resident {
 pub struct Audit<A> {
     inner: A,
     align: u64,
+    /// What the strategy's `reserved` counts.
+    memory: Memory,
     book: Book,
     live: BTreeMap<Block, Resident>,
     /// Live null placements by token, which they may share.
@@ -46,11 +51,17 @@ pub struct Audit<A> {
 }
 
 impl<A: Allocator> Audit<A> {
-    /// Around `inner`, whose placements are promised to be multiples of `align` bytes.
+    /// Around `inner`, a strategy of device memory, whose placements are promised to be multiples of `align` bytes.
     pub fn new(inner: A, align: u64) -> Self {
+        Self::of_memory(Memory::Device, inner, align)
+    }
+
+    /// Around a strategy of this memory.
+    pub fn of_memory(memory: Memory, inner: A, align: u64) -> Self {
         Self {
             inner,
             align,
+            memory,
             book: Book::default(),
             live: BTreeMap::new(),
             nulls: BTreeMap::new(),
@@ -65,11 +76,11 @@ impl<A: Allocator> Audit<A> {
 
     fn check_totals(&self) -> Result<(), AllocError> {
         let usage = self.inner.usage();
-        if !self.book.allows(usage.reserved) {
+        if !self.book.allows(self.memory, usage.reserved) {
+            let given = self.book.reserved(self.memory);
             return Err(broken(format!(
-                "says it holds {} bytes, the driver gave it {}",
-                usage.reserved,
-                self.book.reserved()
+                "says it holds {} bytes, the driver gave it {given}",
+                usage.reserved
             )));
         }
         if usage.active > usage.reserved || usage.allocated > usage.active {
@@ -229,6 +240,9 @@ impl<A: Allocator> Allocator for Audit<A> {
                 );
             }
             (Notice::Adopt(layout), Reply::Adopted(tokens)) => self.adopted(layout, tokens)?,
+            (_, Reply::Layout(layout)) => {
+                layout::check(layout, self.inner.usage()).map_err(broken)?;
+            }
             _ => {}
         }
         self.check_totals()?;

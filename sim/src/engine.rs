@@ -217,7 +217,9 @@ impl Engine<'_> {
                 return Err(RunError::Driver { op: self.index, what: "alloc", error });
             }
             Err(error @ (AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })) => {
-                self.buffers.put(id, Buffer::failed(device));
+                let wanted = if matches!(error, AllocError::OutOfMemory(_)) { size } else { 0 };
+                self.buffers.put(id, Buffer::failed(device, wanted));
+                self.tally.wanted(device, wanted);
                 self.tally.refused(self.index, &error);
                 Outcome::Refused(error)
             }
@@ -229,21 +231,36 @@ impl Engine<'_> {
 
     /// The live buffer of an op; `None` if its request had failed.
     fn block(
-        &mut self,
+        &self,
         op: &Op,
         source: &dyn Source,
         id: BufferId,
-    ) -> Result<Option<&mut Buffer>, RunError> {
-        let not_live = RunError::NotLive { op: self.index, what: op.name(), name: source.name(id) };
-        let count = self.strategies.len();
-        match self.buffers.get(id) {
-            Some(buffer) if usize::from(buffer.device.0) >= count => {
-                Err(RunError::NoDevice { op: self.index, device: buffer.device, count })
-            }
-            Some(buffer) if buffer.state == State::Live => Ok(Some(buffer)),
-            Some(buffer) if buffer.state == State::Failed => Ok(None),
-            _ => Err(not_live),
+    ) -> Result<Option<&Buffer>, RunError> {
+        let buffer = self.own(op, source, id)?;
+        match buffer.state {
+            State::Live => Ok(Some(buffer)),
+            State::Failed => Ok(None),
+            State::Deferred | State::HeldBack => Err(self.not_live(op, source, id)),
         }
+    }
+
+    /// The buffer of an op, which is on the op's device.
+    fn own(&self, op: &Op, source: &dyn Source, id: BufferId) -> Result<&Buffer, RunError> {
+        let buffer = self.buffers.peek(id).ok_or_else(|| self.not_live(op, source, id))?;
+        if buffer.device == self.device {
+            return Ok(buffer);
+        }
+        Err(RunError::OtherDevice {
+            op: self.index,
+            what: op.name(),
+            name: source.name(id),
+            device: self.device,
+            home: buffer.device,
+        })
+    }
+
+    fn not_live(&self, op: &Op, source: &dyn Source, id: BufferId) -> RunError {
+        RunError::NotLive { op: self.index, what: op.name(), name: source.name(id) }
     }
 
     fn free(
@@ -254,7 +271,8 @@ impl Engine<'_> {
         stream: Option<StreamId>,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
-            self.buffers.take(id);
+            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
+            self.tally.given_up(self.device, wanted);
             return Ok(Outcome::Skipped);
         };
         let (block, device) = (buffer.block, buffer.device);
@@ -262,7 +280,7 @@ impl Engine<'_> {
             self.note_freed(source, id);
         }
         let start = self.machine.now();
-        self.on(device, |strategy, machine| strategy.free(machine, block, stream))
+        self.on(|strategy, machine| strategy.free(machine, block, stream))
             .map_err(|e| self.strategy(op, e))?;
         self.spend();
         self.tally.free_took(self.machine.now().0 - start.0);
@@ -278,12 +296,16 @@ impl Engine<'_> {
         source: &dyn Source,
         id: BufferId,
     ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let Some(buffer) = self.block(op, source, id)? else {
+            let wanted =
+                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.requested));
+            self.tally.given_up(self.device, wanted);
+            return Ok(Outcome::Skipped);
+        };
         let (block, device, size) = (buffer.block, buffer.device, buffer.requested);
         self.note_freed(source, id);
-        let reply = self.on(device, |strategy, machine| {
-            strategy.notice(machine, Notice::FreeDeferred { block })
-        });
+        let reply =
+            self.on(|strategy, machine| strategy.notice(machine, Notice::FreeDeferred { block }));
         let reply = reply.map_err(|e| self.strategy(op, e))?;
         self.spend();
         let state = if reply == Reply::Unsupported { State::HeldBack } else { State::Deferred };
@@ -301,30 +323,20 @@ impl Engine<'_> {
         source: &dyn Source,
         id: BufferId,
     ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.buffers.take(id) else {
-            return Err(RunError::NotLive {
-                op: self.index,
-                what: op.name(),
-                name: source.name(id),
-            });
-        };
-        let (block, device) = (buffer.block, buffer.device);
-        let done = match buffer.state {
-            State::Failed => return Ok(Outcome::Skipped),
-            State::Live => {
-                return Err(RunError::NotLive {
-                    op: self.index,
-                    what: op.name(),
-                    name: source.name(id),
-                });
+        let buffer = self.own(op, source, id)?;
+        let (block, state) = (buffer.block, buffer.state);
+        if state == State::Live {
+            return Err(self.not_live(op, source, id));
+        }
+        let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
+        let done = match state {
+            State::Failed | State::Live => {
+                self.tally.given_up(self.device, wanted);
+                return Ok(Outcome::Skipped);
             }
-            State::HeldBack => {
-                self.on(device, |strategy, machine| strategy.free(machine, block, None))
-            }
+            State::HeldBack => self.on(|strategy, machine| strategy.free(machine, block, None)),
             State::Deferred => self
-                .on(device, |strategy, machine| {
-                    strategy.notice(machine, Notice::Completed { block })
-                })
+                .on(|strategy, machine| strategy.notice(machine, Notice::Completed { block }))
                 .map(|_reply| ()),
         };
         done.map_err(|e| self.strategy(op, e))?;
@@ -341,9 +353,8 @@ impl Engine<'_> {
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
         let (block, device, old) = (buffer.block, buffer.device, buffer.requested);
-        let answer = self.on(device, |strategy, machine| {
-            strategy.notice(machine, Notice::Resize { block, size })
-        });
+        let answer =
+            self.on(|strategy, machine| strategy.notice(machine, Notice::Resize { block, size }));
         let outcome = match answer {
             Ok(Reply::Placed(placement)) => {
                 self.buffers.put(id, Buffer::live(device, size, placement));
@@ -440,8 +451,7 @@ impl Engine<'_> {
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
         let start = self.machine.now();
-        let device = self.device;
-        let reply = self.on(device, |strategy, machine| strategy.notice(machine, notice));
+        let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
         let reply = reply.map_err(|e| self.strategy(op, e))?;
         self.tally.stalled(self.machine.now().0 - start.0);
         self.account();
@@ -455,8 +465,8 @@ impl Engine<'_> {
     fn mark(&mut self, op: &Op, source: &dyn Source, name: NameId) -> Result<Outcome, RunError> {
         let text = source.text(name);
         let device = self.device;
-        let told = self
-            .on(device, |strategy, machine| strategy.notice(machine, Notice::Mark { name: text }));
+        let told =
+            self.on(|strategy, machine| strategy.notice(machine, Notice::Mark { name: text }));
         told.map_err(|e| self.strategy(op, e))?;
         self.account();
         self.tally.mark(text, self.index, self.machine.now(), device);
@@ -481,26 +491,12 @@ impl Engine<'_> {
         Ok(made)
     }
 
-    /// Does something with a device's strategy while that device is current.
+    /// Does something with the current device's strategy.
     fn on<T>(
         &mut self,
-        device: DeviceId,
         act: impl FnOnce(&mut dyn Allocator, &mut dyn Machine) -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
-        let other = device != self.device;
-        if other {
-            self.machine.select(device)?;
-        }
-        let done = act(&mut *self.strategies[usize::from(device.0)], self.machine);
-        if other {
-            self.tally.account(
-                device,
-                self.strategies[usize::from(device.0)].usage(),
-                self.machine.held(),
-            );
-            self.machine.select(self.device)?;
-        }
-        done
+        act(&mut *self.strategies[usize::from(self.device.0)], self.machine)
     }
 
     fn note_freed(&mut self, source: &dyn Source, id: BufferId) {

@@ -222,6 +222,9 @@ pub trait Machine: Driver {
     /// When there is no such device.
     fn select(&mut self, device: DeviceId) -> Result<(), DriverError>;
 
+    /// From now on the host is this thread, whose clock stands where it left it. All threads exist from time 0; a run begins on thread 0.
+    fn thread(&mut self, thread: u32);
+
     /// The host clock.
     fn now(&self) -> Nanos;
 

@@ -7,7 +7,7 @@
 //! | `active` | B | allocated, and freed blocks that still wait for a stream |
 //! | `reserved` | B | held from the device, asked of the machine |
 //! | `device_used` | B | reserved with context and granule rounding |
-//! | `live_floor` | B | highest `requested`: no strategy that keeps buffers on one device can reserve less |
+//! | `live_floor` | B | highest sum of live request sizes, refused ones included: no strategy that keeps buffers on one device can serve them all with less |
 //! | `overhead` | ratio | peak reserved / live floor |
 //! | `utilisation`, `fragmentation` | ratio | peak active / peak reserved, and 1 minus that |
 //! | `internal_frag` | ratio | (allocated − requested) / allocated, at peak reserved |
@@ -42,6 +42,8 @@ impl Level {
 pub struct Figures {
     /// Live request sizes.
     pub requested: Level,
+    /// Live request sizes, with those that were refused for want of memory until they would have been freed.
+    pub demand: Level,
     /// Live block sizes.
     pub allocated: Level,
     /// Live and waiting block sizes.
@@ -59,14 +61,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Highest requested bytes: the floor for one device.
+    /// Highest demand: the floor for one device, whatever was refused.
     pub const fn live_floor(&self) -> u64 {
-        self.requested.peak
+        self.demand.peak
     }
 
     /// Peak reserved over the live floor; `None` when nothing was live.
     pub fn overhead(&self) -> Option<f64> {
-        ratio(self.reserved.peak, self.requested.peak)
+        ratio(self.reserved.peak, self.demand.peak)
     }
 
     /// Peak active over peak reserved.
@@ -83,23 +85,6 @@ impl Figures {
     pub fn internal_frag(&self) -> Option<f64> {
         let allocated = self.allocated_at_peak_reserved;
         ratio(allocated.saturating_sub(self.requested_at_peak_reserved), allocated)
-    }
-
-    /// Adds another device's figures (peaks are summed: an upper bound where they were at different times).
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
-            (&mut self.requested, other.requested),
-            (&mut self.allocated, other.allocated),
-            (&mut self.active, other.active),
-            (&mut self.reserved, other.reserved),
-            (&mut self.device_used, other.device_used),
-        ] {
-            mine.current += theirs.current;
-            mine.peak += theirs.peak;
-        }
-        self.requested_at_peak_reserved += other.requested_at_peak_reserved;
-        self.allocated_at_peak_reserved += other.allocated_at_peak_reserved;
-        self.active_at_peak_reserved += other.active_at_peak_reserved;
     }
 }
 
@@ -216,6 +201,8 @@ pub struct Report {
     pub first_oom: Option<String>,
     /// Per device.
     pub devices: Vec<Figures>,
+    /// Of all devices together: a peak is the highest sum at one moment.
+    pub total: Figures,
     /// 1 − largest free piece / total free, at the end; `None` where the strategy cannot say or nothing is free.
     pub external_frag: Option<f64>,
     /// Host time per allocation.
@@ -247,15 +234,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Figures summed over devices.
-    pub fn figures(&self) -> Figures {
-        let mut sum = Figures::default();
-        for device in &self.devices {
-            sum.add(device);
-        }
-        sum
-    }
-
     /// A strategy's own counter.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.counters.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)

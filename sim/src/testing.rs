@@ -318,6 +318,9 @@ impl Machine for ScriptedMachine {
     ) -> Result<(), DriverError> {
         self.inner.touch(address, bytes, write, by)
     }
+    fn thread(&mut self, thread: u32) {
+        self.inner.thread(thread);
+    }
     fn held(&self) -> Held {
         self.inner.held()
     }

@@ -63,6 +63,12 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Self, BadSize> {
         let bad = |why| BadSize { text: text.to_owned(), why };
         let trimmed = text.trim();
+        if trimmed
+            .strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            return Err(bad("a size cannot be negative"));
+        }
         let split =
             trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
         let (number, unit) = (&trimmed[..split], trimmed[split..].trim());
@@ -173,6 +179,8 @@ mod tests {
         for text in ["", "GiB", "-1", "1 parsec", "99999999999 TiB", "1.2.3"] {
             assert!(text.parse::<Bytes>().is_err(), "for {text:?}");
         }
+        let error = "-1".parse::<Bytes>().expect_err("negative");
+        assert!(error.to_string().contains("a size cannot be negative"), "{error}");
     }
 
     #[test]

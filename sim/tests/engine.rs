@@ -123,13 +123,65 @@ fn figures_follow_the_ops() {
         ],
     )
     .expect("runs");
-    let figures = report.figures();
+    let figures = report.total;
     assert_eq!((figures.requested.peak, figures.requested.current), (4_194_404, 100));
     assert_eq!((figures.allocated.peak, figures.allocated.current), (4_194_816, 512));
     assert_eq!((figures.reserved.peak, figures.reserved.current), (4_194_816, 512));
     assert_eq!(figures.requested_at_peak_reserved, 4_194_404);
     assert_eq!(report.marks[0].figures.requested.current, 4_194_404);
     assert_eq!((report.ops, report.allocs, report.driver_calls.get("cudaMalloc")), (5, 2, 2));
+}
+
+fn two_devices(lines: &[&str]) -> Result<Report, RunError> {
+    let text = lines.join("\n");
+    let options = vramlab_sim::DeviceOptions::default();
+    let mut machine = SimMachine::with_devices([options.clone(), options]);
+    let mut strategies: Vec<Box<dyn Allocator>> =
+        vec![Box::new(Careless::default()), Box::new(Careless::default())];
+    let mut source = JsonlSource::new(text.as_bytes(), "test");
+    run(&mut source, Setup::new(&mut machine, &mut strategies))
+}
+
+#[test]
+fn peaks_of_several_devices_are_those_of_one_moment() {
+    let report = two_devices(&[
+        r#"{"op":"alloc","id":1,"size":3072}"#,
+        r#"{"op":"alloc","id":2,"size":512,"device":1}"#,
+        r#"{"op":"free","id":1}"#,
+        r#"{"op":"empty_cache"}"#,
+        r#"{"op":"alloc","id":3,"size":1024,"device":1}"#,
+    ])
+    .expect("runs");
+    assert_eq!(report.total.live_floor(), 3584, "not 3072 + 1536");
+    assert_eq!((report.total.reserved.peak, report.total.reserved.current), (3584, 1536));
+    assert_eq!(report.total.allocated.peak, 3584);
+    assert_eq!(report.devices[1].reserved.peak, 1536);
+}
+
+#[test]
+fn an_op_on_a_buffer_of_another_device_is_named() {
+    let alloc = r#"{"op":"alloc","id":7,"size":512,"device":1}"#;
+    for (what, line) in [
+        ("free", r#"{"op":"free","id":7}"#),
+        ("record_stream", r#"{"op":"record_stream","id":7,"stream":2}"#),
+        ("work", r#"{"op":"work","stream":0,"dur":1,"reads":[7]}"#),
+        ("touch", r#"{"op":"touch","id":7}"#),
+    ] {
+        let error = two_devices(&[alloc, line]).expect_err(what).to_string();
+        let want = format!("op 1: {what} on device 0 of buffer 7, which is on device 1");
+        assert!(error.starts_with(&want), "{error}");
+    }
+}
+
+#[test]
+fn the_clock_stops_at_its_end() {
+    let last = r#"{"op":"alloc","id":1,"size":512,"t":18446744073709551615}"#;
+    let text = [last, r#"{"op":"free","id":1}"#].join("\n");
+    let mut machine = SimMachine::of_capacity(64 << 20);
+    let mut strategies: Vec<Box<dyn Allocator>> = vec![Box::new(Careless::default())];
+    let mut source = JsonlSource::new(text.as_bytes(), "test");
+    let setup = Setup { host_ns: 100, ..Setup::new(&mut machine, &mut strategies) };
+    assert_eq!(run(&mut source, setup).expect("runs").time.0, u64::MAX);
 }
 
 #[test]
@@ -147,6 +199,9 @@ fn out_of_memory_is_an_answer_and_the_run_goes_on() {
     )
     .expect("runs");
     assert_eq!((report.ooms, report.first_oom_op), (1, Some(1)));
+    assert_eq!(report.total.requested.peak, 4 << 20, "what was served");
+    assert_eq!(report.total.live_floor(), 8 << 20, "what would have had to be served at once");
+    assert_eq!(report.total.demand.current, 4 << 20);
     let said = report.first_oom.expect("its words");
     assert!(said.contains("asked 4 MiB") && said.contains("0 B free"), "{said}");
 }

@@ -9,7 +9,7 @@ use vramlab_sim::units::{BufferId, Nanos};
 /// What [`live_peak`] saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LivePeak {
-    /// Highest sum of live request sizes (B).
+    /// Highest sum of live request sizes (B), cut at 2^64 − 1.
     pub bytes: u64,
     /// The op at which it was first reached, counted from 0.
     pub op: u64,
@@ -46,7 +46,7 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
                         if slot.replace(size).is_some() {
                             return Err(place(format!("alloc of buffer {id}, which is live")));
                         }
-                        live += size;
+                        live = live.saturating_add(size);
                         buffers += 1;
                         seen.allocs += 1;
                     }
@@ -54,7 +54,7 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
                         let Some(size) = slot(&mut sizes, id).take() else {
                             return Err(place(format!("free of buffer {id}, which is not live")));
                         };
-                        live -= size;
+                        live = live.saturating_sub(size);
                         buffers -= 1;
                     }
                     Op::Realloc { id, size } => {
@@ -63,7 +63,7 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
                                 "realloc of buffer {id}, which is not live"
                             )));
                         };
-                        live = live - old + size;
+                        live = live.saturating_sub(old).saturating_add(size);
                     }
                     _ => {}
                 }

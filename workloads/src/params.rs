@@ -10,6 +10,11 @@ use std::str::FromStr;
 
 use vramlab_sim::units::Bytes;
 
+/// Most steps, rounds or pages of a workload: more would take days.
+pub(crate) const REPEATS_MAX: u64 = 10_000_000;
+/// Most requests of a workload that counts in those.
+pub(crate) const ALLOCS_MAX: u64 = 10_000_000_000;
+
 /// One parameter, as `vramlab list workloads` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamDoc {

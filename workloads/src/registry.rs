@@ -121,6 +121,27 @@ const fn entry(
 mod tests {
     use super::*;
 
+    /// A slip of a few zeros ran for days.
+    #[test]
+    fn no_workload_takes_a_count_that_it_would_not_live_to_see_the_end_of() {
+        for (name, key) in [
+            ("bert", "steps"),
+            ("varlen", "steps"),
+            ("ocr", "pages"),
+            ("churn", "allocs"),
+            ("fragment", "rounds"),
+        ] {
+            let workload = find(name).expect("a workload");
+            let error =
+                workload.source(&format!("{key}=1000000000000"), 0).err().expect("too many");
+            let text = error.to_string();
+            assert!(
+                text.contains(key) && text.contains("expected a whole number from 1 to 1000"),
+                "{text}"
+            );
+        }
+    }
+
     #[test]
     fn names_are_unique_and_found() {
         for workload in WORKLOADS {

@@ -22,6 +22,6 @@ pub mod segregated;
 pub mod slab;
 mod tagged;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod tlsf;
 pub mod worst_fit;

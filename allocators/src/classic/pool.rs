@@ -335,23 +335,14 @@ impl<R: Rule> Allocator for Pool<R> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{KIB, Probe};
-    use super::*;
 
     const MIB: u64 = 1 << 20;
-
-    fn refusal(probe: &mut Probe, size: u64) -> OutOfMemory {
-        let request = Request { size, stream: StreamId(0), ordinal: 0 };
-        match probe.strategy.alloc(&mut probe.machine, &request) {
-            Err(AllocError::OutOfMemory(numbers)) => *numbers,
-            other => panic!("expected out of memory, found {other:?}"),
-        }
-    }
 
     #[test]
     fn an_arena_is_one_segment_and_a_limit() {
         let mut probe = Probe::new("classic.first_fit:arena=64MiB");
         let a = probe.alloc(40 * MIB);
-        let numbers = refusal(&mut probe, 40 * MIB);
+        let numbers = probe.refusal(40 * MIB);
         assert_eq!((numbers.limit, numbers.reserved), (Some(64 * MIB), 64 * MIB));
         assert_eq!((numbers.active, numbers.largest_free), (40 * MIB, 24 * MIB));
         probe.free(a);
@@ -370,9 +361,9 @@ mod tests {
     #[test]
     fn an_arena_beyond_a_segments_units_is_as_large_as_it_can_be() {
         let mut probe = Probe::new("classic.best_fit:align=256,arena=4TiB");
-        let numbers = refusal(&mut probe, KIB);
+        let numbers = probe.refusal(KIB);
         assert_eq!(numbers.limit, None, "the device is too small");
-        assert_eq!(refusal(&mut probe, 2 << 40).limit, Some((1 << 40) - 2 * MIB));
+        assert_eq!(probe.refusal(2 << 40).limit, Some((1 << 40) - 2 * MIB));
     }
 
     #[test]

@@ -193,8 +193,8 @@ mod tests {
         assert_eq!((fits.faults, fits.evicted_blocks), (3 * 40 * MIB / (64 << 10), 0));
         let report = steps(100, &[]);
         let thrashes = report.driver_work.managed;
-        assert_eq!((report.ooms, report.figures().reserved.peak), (0, 120 * MIB));
-        assert!(report.figures().device_used.peak <= 100 * MIB);
+        assert_eq!((report.ooms, report.total.reserved.peak), (0, 120 * MIB));
+        assert!(report.total.device_used.peak <= 100 * MIB);
         assert!(thrashes.evicted_blocks > 0 && thrashes.bytes_refaulted > 0);
     }
 

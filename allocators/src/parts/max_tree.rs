@@ -104,11 +104,14 @@ pub(crate) struct MaxTree {
     root: u32,
     /// Levels; 1 is a leaf alone.
     height: usize,
+    /// The way to the entry that was sought last.
+    sought: Path,
 }
 
 impl MaxTree {
     pub(crate) fn new() -> Self {
-        Self { nodes: vec![Node::EMPTY], vacant: Vec::new(), root: 0, height: 1 }
+        let (vacant, sought) = (Vec::new(), [(0, 0); HEIGHT_MAX]);
+        Self { nodes: vec![Node::EMPTY], vacant, root: 0, height: 1, sought }
     }
 
     fn node(&mut self, at: u32) -> &mut Node {
@@ -197,8 +200,19 @@ impl MaxTree {
     /// Takes the piece at `address` out.
     pub(crate) fn remove(&mut self, address: u64) {
         let path = self.path(address);
-        let mut level = 0;
         debug_assert_eq!(self.nodes[path[0].0 as usize].keys[path[0].1], address);
+        self.remove_at(&path);
+    }
+
+    /// Takes the piece out that [`MaxTree::seek`] found just before.
+    pub(crate) fn remove_sought(&mut self) {
+        let path = self.sought;
+        self.remove_at(&path);
+    }
+
+    #[inline]
+    fn remove_at(&mut self, path: &Path) {
+        let mut level = 0;
         loop {
             let (at, position) = path[level];
             let node = self.node(at);
@@ -209,7 +223,7 @@ impl MaxTree {
             self.vacant.push(at);
             level += 1;
         }
-        self.repair(&path, level + 1);
+        self.repair(path, level + 1);
         while self.height > 1 && self.nodes[self.root as usize].len == 1 {
             self.vacant.push(self.root);
             self.root = self.nodes[self.root as usize].below[0];
@@ -223,11 +237,39 @@ impl MaxTree {
     /// The piece at `old` now begins at `address`, still between the same neighbours, and has this size and slot.
     pub(crate) fn update(&mut self, old: u64, address: u64, units: u32, slot: u32) {
         let path = self.path(old);
+        debug_assert_eq!(self.nodes[path[0].0 as usize].keys[path[0].1], old);
+        self.update_at(&path, Entry { key: address, most: units, below: slot });
+    }
+
+    /// As [`MaxTree::update`], of the piece that [`MaxTree::seek`] found just before.
+    pub(crate) fn update_sought(&mut self, address: u64, units: u32, slot: u32) {
+        let path = self.sought;
+        self.update_at(&path, Entry { key: address, most: units, below: slot });
+    }
+
+    #[inline]
+    fn update_at(&mut self, path: &Path, entry: Entry) {
         let (at, position) = path[0];
-        let node = self.node(at);
-        debug_assert_eq!(node.keys[position], old);
-        node.set(position, Entry { key: address, most: units, below: slot });
-        self.repair(&path, 1);
+        self.node(at).set(position, entry);
+        self.repair(path, 1);
+    }
+
+    /// The first piece that has at least `units` (1 or more), and the way to it for the next call.
+    #[inline]
+    pub(crate) fn seek(&mut self, units: u32) -> Option<u32> {
+        let mut at = self.root;
+        for step in self.sought[..self.height].iter_mut().rev() {
+            let node = &self.nodes[at as usize];
+            let position = node.first_from(0, units)?;
+            *step = (at, position);
+            at = node.below[position];
+        }
+        Some(at)
+    }
+
+    /// As [`MaxTree::seek`], of the piece at `address`.
+    pub(crate) fn seek_at(&mut self, address: u64) {
+        self.sought = self.path(address);
     }
 
     /// The first piece at or after `address` that has at least `units` (1 or more).
@@ -284,6 +326,21 @@ mod tests {
                     tree.update(old, moved, units, slot);
                     model.remove(&old);
                     model.insert(moved, (units, slot));
+                }
+                (_, 2..4) => {
+                    let (wanted, part) = (1 + random(1000) as u32, random(1000) as u32);
+                    let first = model.iter().find(|(_, (units, _))| *units >= wanted);
+                    let first = first.map(|(address, (units, slot))| (*address, *units, *slot));
+                    assert_eq!(tree.seek(wanted), first.map(|(_, _, slot)| slot));
+                    if let Some((old, units, slot)) = first {
+                        model.remove(&old);
+                        if part < units && growing {
+                            tree.update_sought(old + 7, units - part, slot);
+                            model.insert(old + 7, (units - part, slot));
+                        } else {
+                            tree.remove_sought();
+                        }
+                    }
                 }
                 (Some((old, _)), n) if growing == (n < 4) => {
                     tree.remove(old);

@@ -2,12 +2,19 @@
 
 pub use vramlab_sim::free_set;
 
+pub(crate) mod bfc;
 pub(crate) mod direct;
+pub(crate) mod free_lists;
+pub(crate) mod front;
+#[cfg(test)]
+pub(crate) mod lab;
 pub(crate) mod last_uses;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;
+pub(crate) mod owned_pieces;
 pub(crate) mod pieces;
 pub(crate) mod size_order;
+pub(crate) mod stream_numbers;
 pub(crate) mod stream_pool;
 pub(crate) mod two_level;

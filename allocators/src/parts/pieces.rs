@@ -191,6 +191,42 @@ impl Pieces {
         new
     }
 
+    /// Leaves `units` at the low end of a piece in its slot, and cuts the rest off as a new slot.
+    #[inline(always)]
+    pub(crate) fn split_rest(&mut self, slot: u32, units: u32) -> u32 {
+        let bytes = self.bytes(units);
+        let piece = self.get_mut(slot);
+        debug_assert!(units < piece.units);
+        let (address, rest) = (piece.address + bytes, piece.units - units);
+        let high = Piece { address, units: rest, prev: slot, generation: 0, ..*piece };
+        piece.units = units;
+        let next = high.next;
+        let new = self.slot(high);
+        self.get_mut(slot).next = new;
+        if next != NIL {
+            self.get_mut(next).prev = new;
+        }
+        new
+    }
+
+    /// The segment that begins with the piece `head` continues the one that ends with the piece `tail`.
+    pub(crate) fn append(&mut self, tail: u32, head: u32) {
+        debug_assert!(self.get(tail).next == NIL && self.get(head).prev == NIL);
+        self.get_mut(tail).next = head;
+        self.get_mut(head).prev = tail;
+    }
+
+    /// Drops all pieces of the segment that begins with the piece `head`, in address order; all are free.
+    pub(crate) fn remove_all(&mut self, head: u32) {
+        let mut at = head;
+        while at != NIL {
+            let Piece { next, .. } = *self.get(at);
+            debug_assert!(self.get(at).is_free());
+            self.vacate(at);
+            at = next;
+        }
+    }
+
     /// Marks a free piece as a block of `requested` bytes; gives its generation.
     #[inline]
     pub(crate) fn take(&mut self, slot: u32, requested: u64) -> u32 {
@@ -270,6 +306,12 @@ impl Pieces {
         heads
     }
 
+    /// The neighbour above, or [`NIL`].
+    #[inline]
+    pub(crate) fn next(&self, slot: u32) -> u32 {
+        self.get(slot).next
+    }
+
     /// A piece and all that follow it in its segment.
     pub(crate) fn from(&self, slot: u32) -> impl Iterator<Item = (u32, &Piece)> {
         let link = |slot: u32| (slot != NIL).then_some(slot);
@@ -335,6 +377,21 @@ mod tests {
         pieces.join_down(rest, a);
         assert_eq!(sizes(&pieces), [[64]]);
         assert!(pieces.get(rest).is_whole());
+    }
+
+    #[test]
+    fn a_rest_gets_a_new_slot_and_segments_can_be_chained() {
+        let mut pieces = Pieces::new(512);
+        let low = pieces.add(Segment { address: 1 << 21, size: 64 * 512 });
+        let rest = pieces.split_rest(low, 4);
+        let middle = pieces.split_rest(rest, 10);
+        assert_eq!(sizes(&pieces), [[4, 10, 50]]);
+        assert_eq!(pieces.get(rest).address(), (1 << 21) + 4 * 512);
+        let next = pieces.add(Segment { address: (1 << 21) + 64 * 512, size: 512 });
+        pieces.append(middle, next);
+        assert_eq!(sizes(&pieces), [[4, 10, 50, 1]]);
+        pieces.remove_all(low);
+        assert_eq!(sizes(&pieces), [[0_u32; 0]; 0]);
     }
 
     #[test]

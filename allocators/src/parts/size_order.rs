@@ -145,11 +145,7 @@ impl SizeOrder {
             return Some(found);
         }
         let class = if class == own { self.levels.first_from(own + 1)? } else { class };
-        let mut at = self.roots[class];
-        while pieces.get(at).a != NIL {
-            at = pieces.get(at).a;
-        }
-        Some(at)
+        Some(Self::first(pieces, self.roots[class]))
     }
 
     /// The first piece of a tree that has at least `units`.
@@ -164,6 +160,30 @@ impl SizeOrder {
             }
         }
         found
+    }
+
+    /// The piece that follows one that is in the order.
+    pub(crate) fn next(&self, pieces: &Pieces, slot: u32) -> Option<u32> {
+        let key = |slot: u32| (pieces.get(slot).units, pieces.get(slot).address());
+        let class = Levels::class(pieces.get(slot).units);
+        let (mut at, mut found) = (self.roots[class], None);
+        while at != NIL {
+            if key(at) > key(slot) {
+                (found, at) = (Some(at), pieces.get(at).a);
+            } else {
+                at = pieces.get(at).b;
+            }
+        }
+        found.or_else(|| Some(Self::first(pieces, self.roots[self.levels.first_from(class + 1)?])))
+    }
+
+    /// The first piece of a tree.
+    fn first(pieces: &Pieces, root: u32) -> u32 {
+        let mut at = root;
+        while pieces.get(at).a != NIL {
+            at = pieces.get(at).a;
+        }
+        at
     }
 
     /// The largest piece, lowest address first.
@@ -211,6 +231,11 @@ mod tests {
             let most = model.last().map(|(units, _, _)| *units);
             let want = most.and_then(|most| model.range((most, 0, 0)..).next()).map(|(_, _, s)| *s);
             assert_eq!(order.largest(&pieces), want);
+            if step % 500 == 0 {
+                let first = order.smallest_from(&pieces, 1);
+                let walk = std::iter::successors(first, |slot| order.next(&pieces, *slot));
+                assert!(walk.eq(model.iter().map(|(_, _, slot)| *slot)), "in order");
+            }
         }
     }
 }

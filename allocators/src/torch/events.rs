@@ -59,6 +59,8 @@ pub(super) struct Events {
     deferred: Vec<u32>,
     /// Freed with unseen completion, in order; each piece knows its place. The wall: told since.
     unseen: Vec<u32>,
+    /// How many of those are walls.
+    told: usize,
 }
 
 impl Events {
@@ -137,16 +139,25 @@ impl Caching {
     pub(super) fn complete_unseen(&mut self, piece: u32) {
         match self.pieces.state(piece) {
             State::Unseen => {
-                let unseen = &mut self.events.unseen;
-                unseen[self.pieces.get(piece).extra() as usize] = WALL;
-                while unseen.last() == Some(&WALL) {
-                    unseen.pop();
+                self.events.unseen[self.pieces.get(piece).extra() as usize] = WALL;
+                self.events.told += 1;
+                if self.events.told * 2 > self.events.unseen.len() {
+                    self.forget_told();
                 }
                 self.arrive(piece);
             }
             // It came back before, when everything was waited for.
             State::Ghost => self.pieces.vacate(piece),
             _ => {}
+        }
+    }
+
+    /// The pieces whose completion is still to come move up.
+    fn forget_told(&mut self) {
+        self.events.told = 0;
+        self.events.unseen.retain(|piece| *piece != WALL);
+        for (at, piece) in self.events.unseen.iter().enumerate() {
+            self.pieces.get_mut(*piece).set_extra(at as u32);
         }
     }
 
@@ -232,6 +243,7 @@ impl Caching {
             }
         }
         let unseen = std::mem::take(&mut self.events.unseen);
+        self.events.told = 0;
         for piece in unseen.into_iter().filter(|piece| *piece != WALL) {
             let moved = self.pieces.haunt(piece);
             self.arrive(moved);

@@ -45,7 +45,8 @@ impl Case {
         self.list("stat_columns").iter().filter_map(Value::as_str).collect()
     }
 
-    fn list(&self, key: &str) -> &[Value] {
+    /// The list at a key of the case.
+    pub(crate) fn list(&self, key: &str) -> &[Value] {
         self.all.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
@@ -69,6 +70,16 @@ impl Case {
 pub(crate) trait Subject {
     /// Does one op; the answer is the row that `expect` has for it.
     fn op(&mut self, op: &[Value]) -> Vec<Value>;
+
+    /// What the case has as `init`, for a system whose making is recorded.
+    fn init(&mut self) -> Option<Vec<Value>> {
+        None
+    }
+
+    /// Totals by their names in the case's `summary`; those that it does not have are not compared.
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// Ordinal of the driver's range and offset in it.
@@ -125,6 +136,11 @@ fn first_difference(case: &Case, subject: &mut dyn Subject) -> Option<String> {
     if ops.len() != expect.len() {
         return Some(format!("{} ops, but {} expected rows", ops.len(), expect.len()));
     }
+    if let Some(found) = subject.init().map(Value::Array)
+        && let Some(want) = case.value("init").filter(|want| **want != found)
+    {
+        return Some(format!("init: expected {want}\n  found    {found}"));
+    }
     for (i, (op, want)) in ops.iter().zip(expect).enumerate() {
         let found = Value::Array(subject.op(op.as_array().expect("an op is a list")));
         if found != *want {
@@ -132,6 +148,11 @@ fn first_difference(case: &Case, subject: &mut dyn Subject) -> Option<String> {
             return Some(format!(
                 "op {i} {op}\n  expected {want}\n  found    {found}\n  columns  {columns:?}"
             ));
+        }
+    }
+    for (name, found) in subject.summary() {
+        if let Some(want) = case.number(&format!("summary/{name}")).filter(|want| *want != found) {
+            return Some(format!("summary: expected {want} of {name}, found {found}"));
         }
     }
     None

@@ -3,7 +3,7 @@
 
 use vramlab_allocators::{STRATEGIES, Spec, Strategy, find};
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, Notice, Placement, Reply, Request, Usage,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::audit::Audit;
 use vramlab_sim::driver::DriverExt;
@@ -11,8 +11,13 @@ use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
-/// Alignment that `cudaMalloc` promises.
-pub(crate) const ALIGN: u64 = 256;
+/// Alignment that `cudaMalloc` promises, and that `malloc` promises.
+const fn align(memory: Memory) -> u64 {
+    match memory {
+        Memory::Device | Memory::Managed => 256,
+        Memory::Host => 16,
+    }
+}
 
 /// A strategy under audit.
 pub(crate) struct Subject {
@@ -32,10 +37,11 @@ impl Subject {
     pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
         let inner = vramlab_allocators::build(&parsed).unwrap_or_else(|e| panic!("{spec}: {e}"));
+        let memory = find(&parsed.strategy().name).expect("it was built").memory;
         Self {
             name: spec.to_owned(),
-            strategy: Audit::new(inner, ALIGN),
-            memory: find(&parsed.strategy().name).expect(spec).memory,
+            memory,
+            strategy: Audit::of_memory(memory, inner, align(memory)),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
                 host_capacity: capacity,
@@ -85,44 +91,24 @@ impl Subject {
         self.machine.device_synchronize().expect("the simulated device does");
     }
 
-    /// The machine's count and the strategy's agree, and so does what the strategy says is where (nothing, where it does not say).
+    /// The machine's count and the strategy's agree; the audit holds what is walked to the usage.
     pub(crate) fn check(&mut self) {
         self.notice(Notice::Counters); // what a pool of the driver holds is known once it is asked
-        let (usage, (held, _)) = (self.usage(), self.machine.held().of(self.memory));
+        let (usage, held) = (self.usage(), self.machine.held().of(self.memory).0);
         assert_eq!(usage.reserved, held, "{}: reserved, against the machine's", self.name);
-        if let Reply::Layout(layout) = self.notice(Notice::Walk) {
-            check_layout(&self.name, &layout, usage);
-        }
+        self.notice(Notice::Walk);
     }
-}
-
-/// Segments in address order without overlap, tiled by their blocks; sums as in the usage.
-pub(crate) fn check_layout(name: &str, layout: &Layout, usage: Usage) {
-    let (mut end, mut sums) = (0, Usage::default());
-    for segment in &layout.segments {
-        assert!(
-            segment.address >= end,
-            "{name}: segment at {:#x} is out of order",
-            segment.address
-        );
-        end = segment.address;
-        for block in &segment.blocks {
-            assert_eq!(block.address, end, "{name}: blocks tile their segment");
-            assert!(block.size > 0, "{name}: an empty block at {:#x}", block.address);
-            assert!(block.requested <= block.size, "{name}: {block:?}");
-            end += block.size;
-            sums.reserved += block.size;
-            sums.active += if block.state == BlockState::Free { 0 } else { block.size };
-            sums.allocated += if block.state == BlockState::Allocated { block.size } else { 0 };
-        }
-        assert_eq!(end, segment.address + segment.size, "{name}: blocks fill their segment");
-    }
-    assert_eq!(sums, usage, "{name}: the layout's sums, against the usage");
 }
 
 /// Does `scenario` for every strategy that needs nothing from the workload.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
-    let able: Vec<_> = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses).collect();
+    for_every_strategy_up_to(0, scenario);
+}
+
+/// The same for those that serve requests of so many bytes.
+pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy)) {
+    let able = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses);
+    let able: Vec<_> = able.filter(|s| s.largest.is_none_or(|largest| largest >= bytes)).collect();
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(scenario);
 }

@@ -30,7 +30,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         setup.host_ns = device.host_ns(spec);
         let report = run(&mut source, setup)?;
 
-        let figures = report.figures();
+        let figures = report.total;
         let calls = |name| report.driver_calls.get(name);
         println!(
             "{spec:<40}{:>8}{:>10.2}{:>8}{:>8}{:>7}{:>12}",

@@ -15,6 +15,7 @@ use crate::inputs::{self, Opened};
 use crate::job::{Input, Place, run_pair};
 use crate::output::{Format, Grid, mib, to_csv, to_json};
 use crate::progress::Progress;
+use crate::room;
 use crate::row::Row;
 
 /// A saving of peak reserved below this share is not called help.
@@ -78,7 +79,8 @@ struct Tried {
     rank: usize,
     /// The settings text, empty for the defaults.
     conf: String,
-    /// `default`, `recorded`, `helps`, `costs`, `does nothing here`, `no help`, `not in this version`.
+    /// `default`, `recorded`, `helps`, `not enough` (fewer requests fail, but some), `costs`, `does nothing here`, `no help`,
+    /// `not in this version`, `driver_error`.
     verdict: &'static str,
     /// Peak reserved against the defaults, in bytes (negative: less).
     saved: i64,
@@ -96,9 +98,8 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let version = recorded.strategy().options.get("version").map(str::to_owned);
     let own_conf = recorded.strategy().options.get("conf").unwrap_or_default().to_owned();
     let mut all = Vec::new();
-    for (input, known_capacity) in opened.inputs().into_iter().zip(opened.capacities()) {
-        let capacity = args.place.capacity.or(known_capacity.map(Bytes));
-        let place = Place::for_recording(args.place.device.as_deref(), capacity)?;
+    for (input, recorded) in opened.inputs().into_iter().zip(opened.recorded()) {
+        let place = room::place(&input, recorded, &args.place, common.quiet)?;
         let tried = try_all(&input, &place, version.as_deref(), &own_conf, common)?;
         if !matches!(common.format, Format::Json | Format::Csv) {
             print(&page(&input, &place, &tried, common.format == Format::Markdown))?;
@@ -121,7 +122,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
             remark(&format!("vramlab: {}: {warning}", opened.name()));
         }
     }
-    Ok(Code::Done)
+    Ok(if all.iter().any(|tried| tried.row.broke()) { Code::Partial } else { Code::Done })
 }
 
 fn spec_of(conf: &str, version: Option<&str>) -> Spec {
@@ -147,7 +148,9 @@ fn try_all(
         .map(|conf| {
             let spec = spec_of(conf, version);
             let row = match vramlab_allocators::build(&spec) {
-                Ok(_) => run_pair(input, &spec, place, None),
+                Ok(_) => {
+                    run_pair(input, &spec, place, None).map(|row| Row { marks: Vec::new(), ..row })
+                }
                 Err(refused) => {
                     Ok(Row::new(&input.name, &spec.to_string()).skipped(refused.to_string()))
                 }
@@ -192,7 +195,9 @@ fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
             == (b.ooms, b.peak_reserved, b.peak_allocated, b.time_ns)
             && a.driver_calls == b.driver_calls
     };
-    if !row.ran() {
+    if row.broke() {
+        "driver_error"
+    } else if !row.ran() {
         "not in this version"
     } else if conf.is_empty() {
         "default"
@@ -202,8 +207,10 @@ fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
         "does nothing here"
     } else if helps(row, default) {
         "helps"
+    } else if row.ooms < default.ooms {
+        "not enough"
     } else if row.ooms > default.ooms
-        || (row.ooms == default.ooms && row.peak_reserved > default.peak_reserved)
+        || (default.ooms == 0 && row.peak_reserved > default.peak_reserved)
     {
         "costs"
     } else {
@@ -211,12 +218,13 @@ fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
     }
 }
 
+/// Where requests fail with the defaults, only that none fails any more is help: a peak that is lower because less was served is none.
 fn helps(row: &Row, default: &Row) -> bool {
+    if !row.ran() || row.ooms > 0 {
+        return false;
+    }
     let saved = default.peak_reserved.saturating_sub(row.peak_reserved) as f64;
-    row.ooms < default.ooms
-        || (row.ooms == default.ooms
-            && saved >= HELPS_FROM * default.peak_reserved as f64
-            && saved > 0.0)
+    default.ooms > 0 || (saved > 0.0 && saved >= HELPS_FROM * default.peak_reserved as f64)
 }
 
 fn page(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> String {
@@ -257,7 +265,8 @@ fn page(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> St
     text += "\n\n";
     for one in tried.iter().filter(|t| !t.row.ran()) {
         text += &format!(
-            "not in this version: {}: {}\n",
+            "{}: {}: {}\n",
+            one.verdict,
             one.conf,
             one.row.reason.as_deref().unwrap_or_default()
         );
@@ -272,9 +281,13 @@ fn page(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> St
 fn answer(tried: &[Tried], place: &Place) -> String {
     let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
     let (best, row) = (tried.iter().find(|t| t.row.ran()).unwrap_or(default), &default.row);
+    if !row.ran() {
+        let why = row.reason.as_deref().unwrap_or_default();
+        return format!("no advice: the run with the defaults ended early: {why}\n");
+    }
     if helps(&best.row, row) {
-        let gain = if best.row.ooms < row.ooms {
-            format!("{} requests failed with the defaults, {} with it", row.ooms, best.row.ooms)
+        let gain = if row.ooms > 0 {
+            format!("{} requests failed with the defaults, none with it", row.ooms)
         } else {
             format!(
                 "peak reserved falls from {} to {} MiB",
@@ -285,18 +298,7 @@ fn answer(tried: &[Tried], place: &Place) -> String {
         return format!("advice: PYTORCH_CUDA_ALLOC_CONF={}\n  {gain}\n", best.conf);
     }
     if row.ooms > 0 {
-        let floor = row.live_floor;
-        let why = if floor > place.capacity() {
-            format!(
-                "the live buffers alone reach {} MiB on a device of {} MiB: it is exhaustion",
-                mib(floor),
-                mib(place.capacity())
-            )
-        } else {
-            let first = row.first_oom.as_deref().unwrap_or("a request failed");
-            format!("{} requests fail with every setting tried; the first: {first}", best.row.ooms)
-        };
-        return format!("no setting helps: {why}\n");
+        return format!("no setting helps: {}\n", why_all_fail(best, default, place));
     }
     format!(
         "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
@@ -304,4 +306,106 @@ fn answer(tried: &[Tried], place: &Place) -> String {
         mib(row.live_floor),
         HELPS_FROM * 100.0
     )
+}
+
+fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
+    // The floor counts what fails, too.
+    let (needed, capacity) = (default.row.live_floor, place.capacity());
+    if needed > capacity {
+        return format!(
+            "the live buffers alone reach {}{} MiB on a device of {} MiB: it is exhaustion",
+            if needed == u64::MAX { "at least " } else { "" }, // where the sum is cut
+            mib(needed),
+            mib(capacity)
+        );
+    }
+    let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
+    let fewest = if best.row.ooms < default.row.ooms {
+        format!(
+            "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
+            default.row.ooms, best.conf, best.row.ooms
+        )
+    } else {
+        format!("{} fail at best", best.row.ooms)
+    };
+    format!("requests fail with every setting tried ({fewest}); the first: {first}")
+}
+
+#[cfg(test)]
+mod tests {
+    use vramlab_sim::units::Bytes;
+
+    use super::*;
+
+    /// A setting with so many failures and so many MiB at the peak.
+    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Tried {
+        let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
+        let row = Row { outcome: "ok", ooms, peak_reserved, live_floor, ..Row::default() };
+        Tried { rank: 1, conf: conf.into(), verdict: "", saved: 0, row }
+    }
+
+    fn answer_of(best: Tried, default: Tried, capacity: u64) -> String {
+        let place = Place::for_recording(None, Some(Bytes(capacity << 20))).expect("a device");
+        answer(&[best, default], &place)
+    }
+
+    /// The first setting of a recording whose request fails with all of them had a lower peak, since it served less.
+    #[test]
+    fn a_lower_peak_is_no_help_while_requests_fail() {
+        let (lower, default) = (tried("a:1", 1, 500), tried("", 1, 1000));
+        assert!(!helps(&lower.row, &default.row));
+        assert_eq!(verdict("a:1", "", &lower.row, &default.row), "no help");
+        let text = answer_of(lower, default, 1000);
+        assert_eq!(
+            text,
+            "no setting helps: requests fail with every setting tried (1 fail at best); the first: a request failed\n"
+        );
+    }
+
+    #[test]
+    fn fewer_failures_are_told_and_are_not_enough() {
+        let (fewer, default) = (tried("a:1", 306, 500), tried("", 315, 1000));
+        assert_eq!(verdict("a:1", "", &fewer.row, &default.row), "not enough");
+        let text = answer_of(fewer, default, 1000);
+        assert!(text.starts_with("no setting helps: "), "{text}");
+        assert!(
+            text.contains(
+                "315 fail with the defaults, and the best, a:1, which is not enough, leaves 306"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn more_live_bytes_than_the_device_has_are_exhaustion() {
+        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
+        assert_eq!(
+            text,
+            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n"
+        );
+    }
+
+    #[test]
+    fn no_failure_any_more_is_help_even_at_a_higher_peak() {
+        let (none, default) = (tried("a:1", 0, 1100), tried("", 2, 1000));
+        assert_eq!(verdict("a:1", "", &none.row, &default.row), "helps");
+        assert_eq!(
+            answer_of(none, default, 1000),
+            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  2 requests failed with the defaults, none with it\n"
+        );
+    }
+
+    #[test]
+    fn a_small_saving_is_no_help() {
+        let text = answer_of(tried("a:1", 0, 995), tried("", 0, 1000), 2000);
+        assert_eq!(
+            text,
+            "no setting helps: the defaults reserve 1000.0 MiB for 900.0 MiB of live buffers, and the best setting saves under 1 %\n"
+        );
+        let text = answer_of(tried("a:1", 0, 900), tried("", 0, 1000), 2000);
+        assert_eq!(
+            text,
+            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"
+        );
+    }
 }

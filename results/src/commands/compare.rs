@@ -3,18 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rayon::prelude::*;
 use vramlab_allocators::{STRATEGIES, Spec};
 use vramlab_workloads::registry as workloads;
 
 use super::print;
 use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
-use crate::inputs;
-use crate::job::{Input, Place, run_pair};
+use crate::inputs::{self, Opening};
+use crate::job::{Input, Place, Times};
 use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json, write_whole};
-use crate::progress::Progress;
 use crate::row::Row;
+use crate::runs::{self, Pair};
 
 /// Device of a comparison unless another is named.
 const DEVICE: &str = "a100-80gb";
@@ -73,7 +72,7 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         set: Vec::new(),
         trace: Vec::new(),
         strategy: Vec::new(),
-        place: DeviceArgs { device: None, capacity: None },
+        place: DeviceArgs { device: None, capacity: None, min_capacity: false },
         seeds: 1,
         out: Some(out.to_owned()),
     };
@@ -89,34 +88,31 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 }
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    let place = Place {
+        min_capacity: args.place.min_capacity,
+        ..Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?
+    };
     let specs = strategies(&args.strategy, &DEFAULT_STRATEGIES)?;
     if let Some(out) = &args.out {
         // Found out before the work, not after it.
-        std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e))?;
+        std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
     }
-    let recordings = inputs::open_all(&args.trace)?;
+    let Opening { opened: recordings, mut bad } = inputs::open_each(&args.trace)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
     let mut all: Vec<Input<'_>> = Vec::new();
     all.extend(synthetic(args)?);
     all.extend(built_in.iter().chain(&recordings).flat_map(inputs::Opened::inputs));
-    let pairs: Vec<(&Input<'_>, &Spec)> =
-        all.iter().flat_map(|input| specs.iter().map(move |spec| (input, spec))).collect();
-    let progress = Progress::new(pairs.len() as u64, common.quiet);
-    let rows: Vec<Row> = pairs
-        .par_iter()
-        .map(|(input, spec)| {
-            let row = run_pair(input, spec, &place, None);
-            progress.step();
-            row
-        })
-        .collect::<Result<_, _>>()?;
-    progress.finish();
-    print(&render(&rows, common.format))?;
+    let pairs: Vec<Pair<'_, '_>> = all
+        .iter()
+        .flat_map(|input| specs.iter().map(move |spec| (input, spec)))
+        .map(|(input, spec)| (input, spec, &place))
+        .collect();
+    let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
+    print(&render(&rows, common.format, false))?;
     if let Some(out) = &args.out {
         write_whole(&out.join("compare.json"), to_json(&rows).as_bytes())?;
-        write_whole(&out.join("compare.csv"), to_csv(&rows).as_bytes())?;
-        write_whole(&out.join("compare.md"), render(&rows, Format::Markdown).as_bytes())?;
+        write_whole(&out.join("compare.csv"), csv(&rows).as_bytes())?;
+        write_whole(&out.join("compare.md"), render(&rows, Format::Markdown, false).as_bytes())?;
         if !common.quiet {
             let note = format!(
                 "{} runs on {} ({}), costs {}",
@@ -131,13 +127,13 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
             ));
         }
     }
-    Ok(Code::Done)
+    runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
 }
 
 /// The specs given, or the defaults; `all` stands for every strategy.
 ///
 /// # Errors
-/// A text that is no spec, or an unknown strategy or option.
+/// A text that is no spec, an unknown strategy or option, or options of `all`.
 pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Failure> {
     let texts: Vec<&str> = match given {
         [] => defaults.to_vec(),
@@ -153,6 +149,11 @@ pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Fail
             .collect(),
     };
     let parse = |text: &str| -> Result<Spec, Failure> {
+        if let Some(options) = text.strip_prefix("all:") {
+            return Err(Failure::usage(format!(
+                "--strategy all stands for every strategy and takes no options, found {options:?}; name the strategy that has them"
+            )));
+        }
         let spec = parse_spec(text).map_err(Failure::usage)?;
         vramlab_allocators::registry::check(&spec).map_err(Failure::usage)?;
         Ok(spec)
@@ -198,27 +199,32 @@ fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
             };
             make()?;
             inputs.push(Input {
-                name: workload.name.to_owned(),
                 seed: Some(seed),
-                devices: 1,
                 accesses: workload.carries.accesses,
-                make: Box::new(make),
+                times: Times::AsGiven,
+                ..Input::new(workload.name, Box::new(make))
             });
         }
     }
     Ok(inputs)
 }
 
-/// Rows as text; as a table, one block per input.
-pub fn render(rows: &[Row], format: Format) -> String {
+/// Rows as text; as a table, one block per input, with the figures at marks if asked for.
+pub fn render(rows: &[Row], format: Format, marks: bool) -> String {
     match format {
         Format::Json => to_json(rows),
-        Format::Csv => to_csv(rows),
-        Format::Table | Format::Markdown => blocks(rows, format == Format::Markdown),
+        Format::Csv => csv(rows),
+        Format::Table | Format::Markdown => blocks(rows, format == Format::Markdown, marks),
     }
 }
 
-fn blocks(rows: &[Row], markdown: bool) -> String {
+/// One line a run has no room for the figures at marks.
+fn csv(rows: &[Row]) -> String {
+    let flat = |row: &Row| Row { marks: Vec::new(), ..row.clone() };
+    to_csv(&rows.iter().map(flat).collect::<Vec<_>>())
+}
+
+fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
     let mut text = String::new();
     for block in rows.chunk_by(|a, b| a.input == b.input && a.seed == b.seed) {
         let first = &block[0];
@@ -231,7 +237,8 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
             mib(floor)
         );
         text += &if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-        let mut grid = Grid::new(&[
+        let searched = block.iter().any(|row| row.min_capacity.is_some());
+        let mut titles = vec![
             "strategy<",
             "outcome<",
             "peak reserved MiB",
@@ -243,10 +250,14 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
             "alloc p99 µs",
             "ooms",
             "races",
-        ]);
+        ];
+        if searched {
+            titles.push("min capacity MiB");
+        }
+        let mut grid = Grid::new(&titles);
         for row in block {
             if row.ran() {
-                grid.row(vec![
+                let mut cells = vec![
                     row.strategy.clone(),
                     row.outcome.to_owned(),
                     mib(row.peak_reserved),
@@ -258,10 +269,14 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
                     format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3),
                     (row.ooms + row.invalid_sizes).to_string(),
                     row.races.to_string(),
-                ]);
+                ];
+                if searched {
+                    cells.push(row.min_capacity.map_or("-".to_owned(), mib));
+                }
+                grid.row(cells);
             } else {
-                let mut cells = vec![row.strategy.clone(), "skipped".to_owned()];
-                cells.resize(11, "-".to_owned());
+                let mut cells = vec![row.strategy.clone(), row.outcome.to_owned()];
+                cells.resize(titles.len(), "-".to_owned());
                 grid.row(cells);
             }
         }
@@ -269,7 +284,8 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
         text += "\n";
         for row in block.iter().filter(|r| !r.ran()) {
             text += &format!(
-                "left out: {}: {}\n",
+                "{}: {}: {}\n",
+                if row.broke() { "ended early" } else { "left out" },
                 row.strategy,
                 row.reason.as_deref().unwrap_or("no reason given")
             );
@@ -279,7 +295,31 @@ fn blocks(rows: &[Row], markdown: bool) -> String {
                 text += &format!("note: {}: {note}\n", row.strategy);
             }
         }
+        for row in block.iter().filter(|row| marks && !row.marks.is_empty()) {
+            text += &format!("\nat the marks of {}, {}:\n", row.input, row.strategy);
+            text += &(at_marks(row, markdown) + "\n");
+        }
         text += "\n";
     }
     text
+}
+
+fn at_marks(row: &Row, markdown: bool) -> String {
+    let mut grid = Grid::new(&[
+        "mark<",
+        "op",
+        "requested MiB",
+        "allocated MiB",
+        "active MiB",
+        "reserved MiB",
+        "peak reserved MiB",
+    ]);
+    for mark in &row.marks {
+        let bytes =
+            [mark.requested, mark.allocated, mark.active, mark.reserved, mark.peak_reserved];
+        let mut cells = vec![mark.name.clone(), mark.op.to_string()];
+        cells.extend(bytes.map(mib));
+        grid.row(cells);
+    }
+    grid.print(markdown)
 }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use vramlab_sim::source::{Answered, Step};
-use vramlab_sim::trace::JsonlWriter;
+use vramlab_sim::trace::{Header, JsonlWriter};
 use vramlab_sim::units::Nanos;
 
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs;
-use crate::output::{refuse_same_file, write_stream};
+use crate::output::{check_ending, refuse_same_file, write_stream};
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct ConvertArgs {
     /// A recording of any known format.
     #[arg(value_name = "IN")]
     from: PathBuf,
-    /// The JSON Lines file; compressed if its name ends in .gz.
+    /// The JSON Lines file; compressed if its name ends in .gz or .zst.
     #[arg(value_name = "OUT")]
     to: PathBuf,
     /// Which device's history, if the recording has several.
@@ -35,6 +35,7 @@ pub struct ConvertArgs {
 /// # Errors
 /// A file that cannot be read or is no recording, several histories without `--device`, an output that cannot be written.
 pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
+    check_ending(&args.to)?;
     refuse_same_file(&args.from, &args.to)?;
     let opened = inputs::open(&args.from)?;
     let numbers = opened.device_numbers();
@@ -55,11 +56,20 @@ pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
         })?,
     };
     let input = opened.inputs_timed(args.keep_times).swap_remove(chosen);
+    if let Some(why) = opened.keep_times_is_idle().filter(|_| args.keep_times && !common.quiet) {
+        super::remark(&format!("vramlab: {}: --keep-times changes nothing: {why}", opened.name()));
+    }
+    let recorded = opened.recorded()[chosen];
     let mut ops = 0_u64;
     write_stream(&args.to, |out: &mut dyn Write| {
         let mut source = (input.make)()?;
         let fail = |e: std::io::Error| Failure::write(&args.to, &e);
-        let mut writer = JsonlWriter::new(out, &input.name).map_err(fail)?;
+        let header = Header {
+            name: &input.name,
+            capacity: recorded.capacity,
+            peak_reserved: recorded.peak_reserved,
+        };
+        let mut writer = JsonlWriter::with_header(out, &header).map_err(fail)?;
         loop {
             let step = source.next(Nanos(0), Answered::Done).map_err(Failure::input)?;
             writer.step(&step, &*source).map_err(fail)?;

@@ -62,6 +62,10 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             not_verifiable: None,
             warnings: opened.warnings().to_vec(),
         };
+        if one.peak.saturated {
+            let cut = "the sum of live requests passed 2^64 bytes: requested bytes are cut there";
+            one.warnings.push(cut.to_owned());
+        }
         if let Opened::Snapshot(snapshot) = &opened {
             let device = &snapshot.devices[index];
             one.torch = Some(snapshot.torch_version().to_owned());

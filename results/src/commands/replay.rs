@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rayon::prelude::*;
+use vramlab_allocators::Spec;
 
 use super::compare::{render, strategies};
 use super::{print, remark, verify};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
-use crate::inputs;
+use crate::inputs::{self, Opening};
 use crate::job::{Input, Place, run_pair};
 use crate::output::refuse_same_file;
 use crate::per_op::PerOp;
-use crate::progress::Progress;
+use crate::room;
+use crate::row::Row;
+use crate::runs::{self, Pair};
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -30,7 +32,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "OUT", conflicts_with = "verify")]
     per_op: Option<PathBuf>,
     /// Does torch.caching place what the recording placed? Exit 1 if not.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["device", "keep_times", "fail_on_oom", "marks"])]
     verify: bool,
     /// Whose rules a recording follows, if its format does not tell: 2.15, 2.9.
     #[arg(long, value_name = "V")]
@@ -38,6 +40,9 @@ pub struct ReplayArgs {
     /// Issue ops at their recorded times. Gaps in a recording already contain the recorded run's own driver stalls.
     #[arg(long)]
     keep_times: bool,
+    /// Also shows the figures at each mark of the input (JSON always has them).
+    #[arg(long)]
+    marks: bool,
     /// Exit 5 if a request did not fit.
     #[arg(long)]
     fail_on_oom: bool,
@@ -56,53 +61,66 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
             common,
         );
     }
-    let opened = inputs::open_all(&args.files)?;
-    let place = Place::for_recording(args.place.device.as_deref(), args.place.capacity)?;
-    let mut pairs: Vec<(Input<'_>, vramlab_allocators::Spec)> = Vec::new();
+    let strategies = strategies(&args.strategy, &[])?;
+    let Opening { opened, mut bad } = inputs::open_each(&args.files)?;
+    let mut runs: Vec<(Input<'_>, Place, Vec<Spec>)> = Vec::new();
     for file in &opened {
-        let own = file.recorded_spec(args.torch_version.as_deref())?;
-        let specs =
-            if args.strategy.is_empty() { vec![own] } else { strategies(&args.strategy, &[])? };
-        for spec in specs {
-            pairs.extend(
-                file.inputs_timed(args.keep_times).into_iter().map(|input| (input, spec.clone())),
-            );
+        let own = match file.recorded_spec(args.torch_version.as_deref()) {
+            Ok(own) => own,
+            Err(failure) => {
+                bad.add(failure)?;
+                continue;
+            }
+        };
+        let specs = if strategies.is_empty() { vec![own] } else { strategies.clone() };
+        let inputs = file.inputs_timed(args.keep_times);
+        for (input, recorded) in inputs.into_iter().zip(file.recorded()) {
+            match room::place(&input, recorded, &args.place, common.quiet) {
+                Ok(place) => runs.push((input, place, specs.clone())),
+                Err(failure) => bad.add(failure)?,
+            }
+        }
+        if let Some(why) = file.keep_times_is_idle().filter(|_| args.keep_times && !common.quiet) {
+            remark(&format!("vramlab: {}: --keep-times changes nothing: {why}", file.name()));
         }
     }
-    if args.per_op.is_some() && pairs.len() != 1 {
-        let message = format!(
-            "--per-op writes one run, here are {}; give one file with one device, and one --strategy",
-            pairs.len()
-        );
-        return Err(Failure::usage(message));
-    }
-    if let Some(path) = &args.per_op {
-        refuse_same_file(&args.files[0], path)?;
-    }
-    let rows = if let (Some(path), [(input, spec)]) = (&args.per_op, pairs.as_slice()) {
-        let mut lines = PerOp::create(path)?;
-        let row = run_pair(input, spec, &place, Some(&mut lines))?;
-        lines.finish()?;
-        vec![row]
-    } else {
-        let progress = Progress::new(pairs.len() as u64, common.quiet);
-        let rows = pairs
-            .par_iter()
-            .map(|(input, spec)| {
-                let row = run_pair(input, spec, &place, None);
-                progress.step();
-                row
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        progress.finish();
-        rows
+    let pairs: Vec<Pair<'_, '_>> = runs
+        .iter()
+        .flat_map(|(input, place, specs)| specs.iter().map(move |spec| (input, spec, place)))
+        .collect();
+    let rows = match &args.per_op {
+        Some(_) if pairs.is_empty() => Vec::new(),
+        Some(path) => {
+            let [(input, spec, place)] = pairs.as_slice() else {
+                return Err(Failure::usage(format!(
+                    "--per-op writes one run, here are {}; give one file with one device, and one --strategy",
+                    pairs.len()
+                )));
+            };
+            args.files.iter().try_for_each(|file| refuse_same_file(file, path))?;
+            let mut lines = PerOp::create(path)?;
+            match run_pair(input, spec, place, Some(&mut lines)) {
+                Ok(row) => {
+                    lines.finish()?;
+                    vec![row]
+                }
+                Err(failure) => {
+                    bad.add(failure)?;
+                    Vec::new()
+                }
+            }
+        }
+        None => runs::run_all(&pairs, &mut bad, common.quiet)?,
     };
-    print(&render(&rows, common.format))?;
+    print(&render(&rows, common.format, args.marks))?;
     for file in &opened {
         for warning in file.warnings().iter().filter(|_| !common.quiet) {
             remark(&format!("vramlab: {}: {warning}", file.name()));
         }
     }
-    let failed = rows.iter().any(|r| r.outcome == "oom");
-    Ok(if args.fail_on_oom && failed { Code::Oom } else { Code::Done })
+    let failed = args.fail_on_oom && rows.iter().any(|r| r.outcome == "oom");
+    let code = if failed { Code::Oom } else { Code::Done };
+    // A recording without a history gives no row, and is no bad input.
+    let nothing = rows.is_empty() && opened.iter().all(|file| !file.device_numbers().is_empty());
+    runs::end(&bad, nothing, rows.iter().any(Row::broke), code)
 }

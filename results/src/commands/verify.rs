@@ -3,7 +3,7 @@
 //! Taken from the recording: the requests, the moment a freed block came back, the addresses of new segments, whether the driver had room.
 //! Predicted, and compared: the place inside a segment, which segment, segment sizes, releases, failures, final blocks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -13,8 +13,9 @@ use super::print;
 use crate::check::{Check, check};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
-use crate::inputs::{self, Opened};
+use crate::inputs::{self, Bad, Opened};
 use crate::output::{Format, Grid, to_csv, to_json};
+use crate::runs;
 
 /// One device of one file.
 #[derive(Debug, Serialize)]
@@ -36,30 +37,18 @@ pub fn run(
     capacity: Option<Bytes>,
     common: &Common,
 ) -> Outcome {
-    let lines: Vec<Vec<Line>> = files
-        .par_iter()
-        .map(|file| {
-            let opened = inputs::open(file)?;
-            let Opened::Snapshot(snapshot) = &opened else {
-                return Err(Failure::input(format!(
-                    "{}: no PyTorch snapshot; --verify needs one, since other formats do not record where things were placed",
-                    opened.name()
-                )));
-            };
-            let spec = opened.recorded_spec(version)?;
-            let torch = spec.strategy().options.get("version").unwrap_or_default().to_owned();
-            let line = |device: &inputs::DeviceRecording| {
-                Ok(Line {
-                    file: snapshot.name.clone(),
-                    device: device.device,
-                    torch: torch.clone(),
-                    check: check(device, &spec, capacity.map(|c| c.0)).map_err(|f| Failure { message: format!("{}: {f}", file.display()), ..f })?,
-                })
-            };
-            snapshot.devices.iter().map(line).collect::<Result<Vec<_>, Failure>>()
-        })
-        .collect::<Result<_, _>>()?;
-    let lines: Vec<Line> = lines.into_iter().flatten().collect();
+    let checked: Vec<Result<Vec<Line>, Failure>> =
+        files.par_iter().map(|file| verify(file, version, capacity)).collect();
+    let (mut lines, mut bad, mut none) = (Vec::new(), Bad::default(), true);
+    for one in checked {
+        match one {
+            Ok(of_file) => {
+                none = false;
+                lines.extend(of_file);
+            }
+            Err(failure) => bad.add(failure)?,
+        }
+    }
     let text = match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
@@ -67,7 +56,34 @@ pub fn run(
     };
     print(&text)?;
     let mismatches: u64 = lines.iter().map(|l| l.check.mismatch_count).sum();
-    Ok(if mismatches > 0 { Code::Different } else { Code::Done })
+    let code = if mismatches > 0 { Code::Different } else { Code::Done };
+    runs::end(&bad, none, false, code)
+}
+
+fn verify(
+    file: &Path,
+    version: Option<&str>,
+    capacity: Option<Bytes>,
+) -> Result<Vec<Line>, Failure> {
+    let opened = inputs::open(file)?;
+    let Opened::Snapshot(snapshot) = &opened else {
+        return Err(Failure::input(format!(
+            "{}: no PyTorch snapshot; --verify needs one, since other formats do not record where things were placed",
+            file.display()
+        )));
+    };
+    let spec = opened.recorded_spec(version)?;
+    let torch = spec.strategy().options.get("version").unwrap_or_default().to_owned();
+    let line = |device: &inputs::DeviceRecording| {
+        let named = |f: Failure| Failure { message: format!("{}: {f}", file.display()), ..f };
+        Ok(Line {
+            file: snapshot.name.clone(),
+            device: device.device,
+            torch: torch.clone(),
+            check: check(device, &spec, capacity.map(|c| c.0)).map_err(named)?,
+        })
+    };
+    snapshot.devices.iter().map(line).collect()
 }
 
 fn table(lines: &[Line], markdown: bool) -> String {

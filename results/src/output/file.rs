@@ -1,10 +1,11 @@
 //! Files are written whole or not at all.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
+use vramlab_workloads::readers::bytes::pack_zstandard;
 
 use crate::failure::Failure;
 
@@ -89,22 +90,68 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     out.finish()
 }
 
-/// Lets `fill` write `path`, compressed if its name ends in `.gz`.
+/// How a file is packed, as its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Plain,
+    Gzip,
+    Zstandard,
+}
+
+/// Names of text that are known.
+const TEXT_ENDINGS: [&str; 3] = ["jsonl", "ndjson", "json"];
+
+/// Tells by the name's ending; a name without one is plain, and so is what is no regular file.
+fn packing(path: &Path) -> Result<Packing, Failure> {
+    let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir());
+    let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref().filter(|_| !special) {
+        Some("gz") => Ok(Packing::Gzip),
+        Some("zst") => Ok(Packing::Zstandard),
+        Some(ending) if !TEXT_ENDINGS.contains(&ending) => Err(Failure::usage(format!(
+            "{}: found the ending .{ending}, expected .{}, or one of these with .gz or .zst behind it",
+            path.display(),
+            TEXT_ENDINGS.join(", .")
+        ))),
+        _ => Ok(Packing::Plain),
+    }
+}
+
+/// Refuses a name whose ending promises a format that is not written here.
 ///
 /// # Errors
-/// When the place cannot be written, or `fill` fails; then what was there before is untouched.
+/// When it does.
+pub fn check_ending(path: &Path) -> Result<(), Failure> {
+    packing(path).map(drop)
+}
+
+/// Lets `fill` write `path`, compressed if its name ends in `.gz` or `.zst`.
+///
+/// # Errors
+/// When the place cannot be written or its ending is not known, or `fill` fails; then what was there before is untouched.
 pub fn write_stream(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::write(path, &error);
+    let packing = packing(path)?;
     let mut out = Replacement::create(path)?;
-    if path.extension().is_some_and(|e| e == "gz") {
-        let mut packed = flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
-        fill(&mut packed)?;
-        packed.finish().map_err(fail)?;
-    } else {
-        fill(&mut out)?;
+    match packing {
+        Packing::Plain => fill(&mut out)?,
+        Packing::Gzip => {
+            let mut packed =
+                flate2::write::GzEncoder::new(&mut out, flate2::Compression::default());
+            fill(&mut packed)?;
+            packed.finish().map_err(fail)?;
+        }
+        Packing::Zstandard => {
+            // The encoder reads, so that the text lies in a nameless file first.
+            let mut text = BufWriter::new(tempfile::tempfile().map_err(fail)?);
+            fill(&mut text)?;
+            let mut text = text.into_inner().map_err(|e| fail(e.into_error()))?;
+            text.rewind().map_err(fail)?;
+            pack_zstandard(io::BufReader::new(text), &mut out).map_err(fail)?;
+        }
     }
     out.finish()
 }

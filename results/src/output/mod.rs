@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-pub use file::{Replacement, refuse_same_file, write_stream, write_whole};
+pub use file::{Replacement, check_ending, refuse_same_file, write_stream, write_whole};
 pub use records::{to_csv, to_json};
 
 /// Output formats.

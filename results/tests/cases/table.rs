@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use vramlab_allocators::{Options, Spec, build};
 use vramlab_sim::allocator::{AllocError, Request};
 use vramlab_sim::device::SimMachine;
-use vramlab_sim::units::StreamId;
+use vramlab_sim::op::Op;
+use vramlab_sim::source::{Answered, Source, Step};
+use vramlab_sim::trace::JsonlSource;
+use vramlab_sim::units::{Nanos, StreamId};
 
 use super::{Tally, our_name};
 
@@ -33,10 +36,9 @@ fn alloc_rows(id: &str, name: &str, input: &Value, checks: &[&Value], tally: &mu
     for check in checks.iter().filter(|c| c["row"].is_string()) {
         let row = check["row"].as_str().unwrap_or_default();
         let label = format!("{id} row {row}");
-        let (result, size) = match row.parse::<u64>() {
-            // A negative size never reaches a strategy: our text form has no such number.
-            Err(_) => ("error:invalid_size", None),
-            Ok(size) => {
+        let (result, size) = match read_size(row) {
+            None => ("error:invalid_size", None),
+            Some(size) => {
                 let mut strategy =
                     build(&Spec::new(name, Options::default())).expect("a bare strategy builds");
                 let mut machine = SimMachine::of_capacity(capacity);
@@ -75,6 +77,16 @@ fn alloc_rows(id: &str, name: &str, input: &Value, checks: &[&Value], tally: &mu
         if let (Some(rounded), Some(size)) = (check["rounded"].as_u64(), size) {
             tally.check(&label, &json!({"value": rounded}), &json!(size));
         }
+    }
+}
+
+/// The size of a request as a strategy gets it: what the reader of traces makes of this text, if it takes it.
+fn read_size(text: &str) -> Option<u64> {
+    let line = format!("{{\"op\":\"alloc\",\"id\":1,\"size\":{text}}}");
+    match JsonlSource::new(line.as_bytes(), "row").next(Nanos(0), Answered::Done) {
+        Ok(Step::Op(Op::Alloc { size, .. })) => Some(size),
+        Ok(other) => panic!("{line} was read as {other:?}"),
+        Err(_) => None,
     }
 }
 

@@ -177,6 +177,12 @@ fn found(
             json!(r.at_op.get(index).map_or("none", |(_, result)| result))
         }
         "num_alloc_retries" | "gc_released_blocks" => counter(field)?,
+        "pool_size" | "free_bytes" | "total_bytes" => counter(field)?,
+        "used" => counter("used_bytes")?,
+        "upstream_blocks" => {
+            let sizes = ran.layout.segments.iter().map(|segment| segment.size);
+            json!(sizes.collect::<Vec<_>>())
+        }
         "inactive_split_bytes" => counter(field)?,
         "hazards" => json!(ran.report.race_count),
         "same_address" | "different_address" => {
@@ -189,6 +195,11 @@ fn found(
             } else {
                 json!(addresses)
             }
+        }
+        "region_sizes_mib" => {
+            let mut sizes: Vec<u64> = ran.layout.segments.iter().map(|s| s.size >> 20).collect();
+            sizes.sort_unstable();
+            json!(sizes)
         }
         "cached_bytes_on_stream_1" => {
             let own =
@@ -259,7 +270,8 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
         [&chosen["repeat"], &input["repeat"]].into_iter().filter(|r| r.is_object()).take(1)
     {
         let first = repeat["id"].as_u64().or(repeat["first_id"].as_u64()).unwrap_or(1_000_000);
-        for n in 0..repeat["count"].as_u64().unwrap_or(0) {
+        let count = chosen["count"].as_u64().or(repeat["count"].as_u64()).unwrap_or(0);
+        for n in 0..count {
             lines.push(json!({"op": "alloc", "id": first + n, "size": repeat["size"], "stream": repeat["stream"].as_u64().unwrap_or(0)}).to_string());
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::allocator::Layout;
 use crate::driver::{Answer, Call, Handle};
+use crate::machine::Memory;
 
 /// A piece of physical memory: (allocation, first byte, byte after the last).
 pub(super) type Piece = (u64, u64, u64);
@@ -14,6 +15,25 @@ struct Range {
     size: u64,
     /// Number of the physical allocation; offset 0 is at the range's beginning.
     physical: u64,
+    memory: Memory,
+}
+
+/// Bytes of each memory.
+#[derive(Debug, Default)]
+struct Sums {
+    device: u64,
+    host: u64,
+    managed: u64,
+}
+
+impl Sums {
+    fn of(&mut self, memory: Memory) -> &mut u64 {
+        match memory {
+            Memory::Device => &mut self.device,
+            Memory::Host => &mut self.host,
+            Memory::Managed => &mut self.managed,
+        }
+    }
 }
 
 /// The audit's own account.
@@ -21,7 +41,7 @@ struct Range {
 pub(super) struct Book {
     ranges: BTreeMap<u64, Range>,
     handles: BTreeMap<Handle, (u64, u64)>,
-    reserved: u64,
+    reserved: Sums,
     /// A pool of the driver gave something: it holds more than it gave.
     pooled: bool,
     physical_next: u64,
@@ -31,28 +51,36 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Bytes given and not given back.
-    pub(super) fn reserved(&self) -> u64 {
-        self.reserved
+    /// Bytes of this memory, given and not given back.
+    pub(super) fn reserved(&self, memory: Memory) -> u64 {
+        match memory {
+            Memory::Device => self.reserved.device,
+            Memory::Host => self.reserved.host,
+            Memory::Managed => self.reserved.managed,
+        }
     }
 
-    /// May a strategy say that it holds so many bytes?
-    pub(super) fn allows(&self, reserved: u64) -> bool {
-        reserved == self.reserved || self.pooled && reserved > self.reserved
+    /// May a strategy say that it holds so many bytes of this memory?
+    pub(super) fn allows(&self, memory: Memory, reserved: u64) -> bool {
+        let given = self.reserved(memory);
+        reserved == given || memory == Memory::Device && self.pooled && reserved > given
     }
 
     /// A call that the driver did.
     pub(super) fn note(&mut self, call: &Call, answer: &Answer) {
         match (*call, *answer) {
-            (
-                Call::Malloc { size }
-                | Call::MallocManaged { size }
-                | Call::MallocHost { size, .. }
-                | Call::MallocAsync { size, .. },
-                Answer::Address(address),
-            ) => {
-                self.pooled |= matches!(call, Call::MallocAsync { .. });
-                self.give(address, size);
+            (Call::Malloc { size }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Device);
+            }
+            (Call::MallocAsync { size, .. }, Answer::Address(address)) => {
+                self.pooled = true;
+                self.give(address, size, Memory::Device);
+            }
+            (Call::MallocManaged { size }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Managed);
+            }
+            (Call::MallocHost { size, .. }, Answer::Address(address)) => {
+                self.give(address, size, Memory::Host);
             }
             (
                 Call::Free { address }
@@ -61,22 +89,23 @@ impl Book {
                 _,
             ) => {
                 if let Some(range) = self.ranges.remove(&address) {
-                    self.reserved -= range.size;
+                    *self.reserved.of(range.memory) -= range.size;
                 }
             }
             (Call::Create { size }, Answer::Handle(handle)) => {
                 self.handles.insert(handle, (size, self.physical_next));
                 self.physical_next += 1;
-                self.reserved += size;
+                self.reserved.device += size;
             }
             (Call::Release { handle }, _) => {
                 if let Some((size, _)) = self.handles.remove(&handle) {
-                    self.reserved -= size;
+                    self.reserved.device -= size;
                 }
             }
             (Call::Map { address, handle }, _) => {
                 if let Some((size, physical)) = self.handles.get(&handle).copied() {
-                    self.ranges.insert(address, Range { size, physical });
+                    let memory = Memory::Device;
+                    self.ranges.insert(address, Range { size, physical, memory });
                 }
             }
             (Call::Unmap { address, size }, _) => {
@@ -90,16 +119,16 @@ impl Book {
         }
     }
 
-    fn give(&mut self, address: u64, size: u64) {
-        self.ranges.insert(address, Range { size, physical: self.physical_next });
+    fn give(&mut self, address: u64, size: u64, memory: Memory) {
+        self.ranges.insert(address, Range { size, physical: self.physical_next, memory });
         self.physical_next += 1;
-        self.reserved += size;
+        *self.reserved.of(memory) += size;
     }
 
     /// A state that the strategy starts from.
     pub(super) fn adopt(&mut self, layout: &Layout) {
         for segment in &layout.segments {
-            self.give(segment.address, segment.size);
+            self.give(segment.address, segment.size, Memory::Device);
         }
     }
 

@@ -189,6 +189,7 @@ struct HostRange {
 const HOST_PAGE: u64 = Bytes::kib(4).0;
 
 impl HostMemory {
+    /// Addresses from `base` to `limit`.
     pub(super) fn new(base: Address, limit: Address) -> Self {
         let space = AddressSpace::new(base, limit, AddressPlacement::FirstFit);
         Self { space, live: BTreeMap::new(), made: 0 }
@@ -196,7 +197,7 @@ impl HostMemory {
 
     pub(super) fn malloc(&mut self, books: &mut Books, size: u64) -> Result<Address, DriverError> {
         if size == 0 {
-            return Err(super::invalid("cudaMallocHost", "found size 0, expected at least 1 byte"));
+            return Err(super::invalid("cudaMallocHost", "found size 0, expected 1 byte or more"));
         }
         books.check_host(size)?;
         let taken = round_up(size, HOST_PAGE);

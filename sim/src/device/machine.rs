@@ -20,6 +20,10 @@ impl Machine for SimMachine {
         Ok(())
     }
 
+    fn thread(&mut self, thread: u32) {
+        self.time.thread(thread);
+    }
+
     fn now(&self) -> Nanos {
         Nanos(self.time.now)
     }
@@ -29,7 +33,7 @@ impl Machine for SimMachine {
     }
 
     fn spend(&mut self, ns: u64) {
-        self.time.now += ns;
+        self.time.spend(ns);
     }
 
     fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {

@@ -86,8 +86,9 @@ impl Device {
     fn new(options: DeviceOptions) -> Self {
         let space = |from, to| AddressSpace::new(from, to, options.placement);
         let granule = options.granule.max(1);
+        let host = options.host_capacity.min(base::MALLOC - base::HOST);
         Self {
-            books: Books::new(options.capacity, options.context, options.host_capacity),
+            books: Books::new(options.capacity, options.context, host),
             mallocs: Mallocs::new(space(base::MALLOC, base::POOL), granule, options.pack_small),
             vmm: Vmm::new(space(base::RESERVED, u64::MAX >> 1), granule, options.any_size),
             pools: Pools::new(space(base::POOL, base::RESERVED), granule),
@@ -159,7 +160,7 @@ impl SimMachine {
     fn pay(&mut self, kind: usize, bytes: u64) {
         let options = &self.devices[self.current].options;
         if !options.costs.is_free_of_charge() {
-            self.time.now += options.costs.call(kind).of(bytes, options.granule);
+            self.time.spend(options.costs.call(kind).of(bytes, options.granule));
         }
     }
 
@@ -168,13 +169,13 @@ impl SimMachine {
         let options = &self.devices[self.current].options;
         let price = options.costs.call(kind);
         let price = Price { base_ns: price.base_ns * handles as f64, ..*price };
-        self.time.now += price.of(bytes, options.granule);
+        self.time.spend(price.of(bytes, options.granule));
     }
 
     fn pay_price(&mut self, price: impl Fn(&CostTable) -> &Price, bytes: u64) {
         let options = &self.devices[self.current].options;
         if !options.costs.is_free_of_charge() {
-            self.time.now += price(&options.costs).of(bytes, options.granule);
+            self.time.spend(price(&options.costs).of(bytes, options.granule));
         }
     }
 

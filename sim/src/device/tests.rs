@@ -242,6 +242,24 @@ fn families_that_a_device_lacks_are_declared_and_refused() {
 }
 
 #[test]
+fn host_memory_ends_at_its_capacity_and_takes_nothing_of_the_device() -> Tested {
+    let options = DeviceOptions { host_capacity: 10_000, ..DeviceOptions::default() };
+    let mut machine = SimMachine::new(options);
+    let a = machine.malloc_host(6_000, false)?;
+    let refused = machine.malloc_host(4_001, true);
+    assert_eq!(refused, Err(DriverError::OutOfMemory { asked: 4_001, free: 4_000 }));
+    let b = machine.malloc_host(4_000, true)?;
+    assert_eq!((machine.held().host, machine.held().reserved), (10_000, 0));
+    machine.free_host(a)?;
+    machine.malloc_host(6_000, false)?;
+    machine.free_host(b)?;
+    assert_eq!((machine.held().host, machine.held().peak_host), (6_000, 10_000));
+    let endless = SimMachine::of_capacity(0).malloc_host(u64::MAX, false);
+    assert!(matches!(endless, Err(DriverError::OutOfMemory { asked: u64::MAX, .. })));
+    Ok(())
+}
+
+#[test]
 fn capture_status_is_what_the_engine_says() -> Tested {
     let mut machine = SimMachine::of_capacity(MIB);
     assert!(!machine.capture_status(StreamId(0))?);

@@ -14,6 +14,7 @@
 //! | host: event query answered true, event synchronise | the event |
 //! | host: stream or device synchronise, `cudaFree` | the stream, or all streams of the device |
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::driver::DriverError;
@@ -179,8 +180,11 @@ impl StreamNames {
 /// Host clock, streams and events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
-    /// ns.
+    /// The clock of the present host thread, in ns.
     pub(super) now: u64,
+    thread: u32,
+    /// Clocks of the other host threads that were here.
+    elsewhere: BTreeMap<u32, u64>,
     host: Clock,
     /// Rises when the host learns something.
     host_version: u64,
@@ -190,6 +194,19 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
+    /// The host is another thread. What one thread learnt of the streams the others know too: they tell each other.
+    pub(super) fn thread(&mut self, thread: u32) {
+        if thread != self.thread {
+            self.elsewhere.insert(self.thread, self.now);
+            (self.thread, self.now) = (thread, self.elsewhere.remove(&thread).unwrap_or_default());
+        }
+    }
+
+    /// The host is busy for `ns`; the clock stops at its end.
+    pub(super) fn spend(&mut self, ns: u64) {
+        self.now = self.now.saturating_add(ns);
+    }
+
     /// The slot of a stream, made at first use.
     pub(super) fn slot(&mut self, names: &mut StreamNames, stream: StreamId) -> Slot {
         if let Some(slot) = names.get(stream) {

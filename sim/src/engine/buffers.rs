@@ -36,12 +36,13 @@ impl Buffer {
         Self { block, address, size, requested, device, state: State::Live, history: None }
     }
 
-    pub(super) fn failed(device: DeviceId) -> Self {
+    /// A request for `wanted` bytes that was refused.
+    pub(super) fn failed(device: DeviceId, wanted: u64) -> Self {
         Self {
             block: Block(0),
             address: 0,
             size: 0,
-            requested: 0,
+            requested: wanted,
             device,
             state: State::Failed,
             history: None,
@@ -74,6 +75,11 @@ impl Buffers {
     #[inline]
     pub(super) fn is_empty(&self, id: BufferId) -> bool {
         !matches!(self.slots.get(id.0 as usize), Some(Some(_)))
+    }
+
+    #[inline]
+    pub(super) fn peek(&self, id: BufferId) -> Option<&Buffer> {
+        self.slots.get(id.0 as usize)?.as_ref()
     }
 
     #[inline]

@@ -31,6 +31,22 @@ pub enum RunError {
         /// The workload's own number.
         name: u64,
     },
+    /// An op that names a buffer of another device.
+    #[error(
+        "op {op}: {what} on device {device} of buffer {name}, which is on device {home}; expected the buffer's own device"
+    )]
+    OtherDevice {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// The workload's own number.
+        name: u64,
+        /// The op's device.
+        device: DeviceId,
+        /// The buffer's device.
+        home: DeviceId,
+    },
     /// There is no such device, or no strategy for it.
     #[error("op {op}: device {device} does not exist; this run has {count}")]
     NoDevice {

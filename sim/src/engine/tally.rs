@@ -5,12 +5,14 @@ use rustc_hash::FxHashMap;
 use crate::allocator::{AllocError, Allocator, BlockState, Layout, Usage};
 use crate::machine::{Held, Machine, Memory};
 use crate::race::RaceFinder;
-use crate::report::{Figures, MarkFigures, Report, Spread};
+use crate::report::{Figures, Level, MarkFigures, Report, Spread};
 use crate::units::{DeviceId, Nanos};
 
 /// Figures so far.
 pub(super) struct Tally {
     pub(super) devices: Vec<Figures>,
+    /// Of all devices together, where there are several.
+    total: Figures,
     host_ns: u64,
     memory: Memory,
     allocs: u64,
@@ -34,6 +36,7 @@ impl Tally {
     pub(super) fn new(devices: usize, host_ns: u64, memory: Memory, keep_marks: bool) -> Self {
         Self {
             devices: vec![Figures::default(); devices],
+            total: Figures::default(),
             host_ns,
             memory,
             allocs: 0,
@@ -69,31 +72,58 @@ impl Tally {
 
     #[inline]
     pub(super) fn requested(&mut self, device: DeviceId, size: u64) {
-        let level = &mut self.devices[usize::from(device.0)].requested;
-        level.set(level.current.saturating_add(size));
+        self.wanted(device, size);
+        self.each(device, |figures| {
+            figures.requested.set(figures.requested.current.saturating_add(size));
+        });
     }
 
     #[inline]
     pub(super) fn released(&mut self, device: DeviceId, size: u64) {
-        let level = &mut self.devices[usize::from(device.0)].requested;
-        level.current = level.current.saturating_sub(size);
+        self.given_up(device, size);
+        self.each(device, |figures| {
+            figures.requested.current = figures.requested.current.saturating_sub(size);
+        });
+    }
+
+    /// A request, served or not.
+    #[inline]
+    pub(super) fn wanted(&mut self, device: DeviceId, size: u64) {
+        self.each(device, |figures| {
+            figures.demand.set(figures.demand.current.saturating_add(size));
+        });
+    }
+
+    /// A buffer is freed, or would be if its request had been served.
+    #[inline]
+    pub(super) fn given_up(&mut self, device: DeviceId, size: u64) {
+        self.each(device, |figures| {
+            figures.demand.current = figures.demand.current.saturating_sub(size);
+        });
+    }
+
+    /// The device's figures, and those of all together.
+    #[inline]
+    fn each(&mut self, device: DeviceId, change: impl Fn(&mut Figures)) {
+        change(&mut self.devices[usize::from(device.0)]);
+        if self.devices.len() > 1 {
+            change(&mut self.total);
+        }
     }
 
     #[inline]
     pub(super) fn account(&mut self, device: DeviceId, usage: Usage, held: Held) {
-        let figures = &mut self.devices[usize::from(device.0)];
-        figures.allocated.set(usage.allocated);
-        figures.active.set(usage.active);
         let (reserved, peak_reserved) = held.of(self.memory);
-        if peak_reserved > figures.reserved.peak {
-            figures.requested_at_peak_reserved = figures.requested.current;
-            figures.allocated_at_peak_reserved = usage.allocated;
-            figures.active_at_peak_reserved = usage.active;
+        let now = Holding {
+            usage,
+            reserved: Level { current: reserved, peak: peak_reserved },
+            device_used: Level { current: held.device_used, peak: held.peak_device_used },
+        };
+        if self.devices.len() > 1 {
+            let now = now.with_others(&self.devices, usize::from(device.0));
+            now.note(&mut self.total);
         }
-        figures.reserved.current = reserved;
-        figures.reserved.peak = peak_reserved;
-        figures.device_used.current = held.device_used;
-        figures.device_used.peak = held.peak_device_used;
+        now.note(&mut self.devices[usize::from(device.0)]);
     }
 
     #[inline]
@@ -167,6 +197,7 @@ impl Tally {
         let (first_oom_op, first_oom) = self.first_oom.unzip();
         let external_frag =
             (self.free_bytes > 0).then(|| 1.0 - self.largest_free as f64 / self.free_bytes as f64);
+        let total = if self.devices.len() == 1 { self.devices[0] } else { self.total };
         Report {
             ops,
             allocs: self.allocs,
@@ -175,6 +206,7 @@ impl Tally {
             first_oom_op,
             first_oom,
             devices: self.devices,
+            total,
             external_frag,
             alloc_ns: self.alloc_ns.summary(),
             stall_ns: self.stall_ns.summary(),
@@ -190,6 +222,53 @@ impl Tally {
             trace_gaps: gaps,
             unsupported: self.unsupported,
         }
+    }
+}
+
+/// What is held after an op; the peaks are those within it.
+#[derive(Clone, Copy)]
+struct Holding {
+    usage: Usage,
+    reserved: Level,
+    device_used: Level,
+}
+
+impl Holding {
+    /// With what the other devices hold meanwhile.
+    fn with_others(mut self, devices: &[Figures], this: usize) -> Self {
+        // A machine's peak is the highest of the whole run: only a new one happened in this op.
+        let new =
+            |now: Level, before: Level| if now.peak > before.peak { now.peak } else { now.current };
+        self.reserved.peak = new(self.reserved, devices[this].reserved);
+        self.device_used.peak = new(self.device_used, devices[this].device_used);
+        for (_, other) in devices.iter().enumerate().filter(|(i, _)| *i != this) {
+            self.usage.allocated += other.allocated.current;
+            self.usage.active += other.active.current;
+            for (mine, theirs) in [
+                (&mut self.reserved, other.reserved.current),
+                (&mut self.device_used, other.device_used.current),
+            ] {
+                mine.current += theirs;
+                mine.peak += theirs;
+            }
+        }
+        self
+    }
+
+    #[inline]
+    fn note(self, figures: &mut Figures) {
+        let Self { usage, reserved, device_used } = self;
+        figures.allocated.set(usage.allocated);
+        figures.active.set(usage.active);
+        if reserved.peak > figures.reserved.peak {
+            figures.requested_at_peak_reserved = figures.requested.current;
+            figures.allocated_at_peak_reserved = usage.allocated;
+            figures.active_at_peak_reserved = usage.active;
+            figures.reserved.peak = reserved.peak;
+        }
+        figures.reserved.current = reserved.current;
+        figures.device_used.current = device_used.current;
+        figures.device_used.peak = figures.device_used.peak.max(device_used.peak);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The text form of a trace, version 1: JSON Lines, UTF-8, one op an object.
 //!
-//! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":…,"truncated":true}`. Sizes are bytes, times nanoseconds of the host
-//! clock, ids any u64. Unknown fields are ignored, unknown ops are errors.
+//! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":"bytes, ns","truncated":true}`. Sizes are bytes, times nanoseconds of
+//! the host clock, ids any u64; a header that names other units is refused. A converted recording's header may have
+//! `capacity` (bytes that the recorded allocator could get) and `peak_reserved` (the most that it held). Unknown fields are ignored, unknown ops are errors.
 //!
 //! | op | fields | meaning |
 //! |---|---|---|
 //! | `alloc` | `id`, `size`, `stream` (0), `site` | ask for memory; an id is live at most once at a time |
 //! | `free` | `id`, `stream`, `deferred` (false) | the host drops the buffer; deferred: unseen work uses it until `free_completed` |
-//! | `free_completed` | `id` | a deferred free ended here |
+//! | `free_completed` | `id` | a deferred free ended here; of a live buffer that nobody freed: a free; after a plain free: nothing |
 //! | `realloc` | `id`, `size` | grow or shrink |
 //! | `record_stream` | `id`, `stream` | the buffer is also used on that stream |
 //! | `work` | `stream`, `dur`, `reads`, `writes` | queue device work; `use` with `id` is `work` that reads `id` |
@@ -27,9 +28,11 @@
 //! Not recorded: addresses (they are an allocator's answer, not a workload's question). A free of an unknown id before the first
 //! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.
 
+mod explain;
 mod raw;
 mod read;
 mod write;
 
+pub use explain::not_utf8;
 pub use read::JsonlSource;
-pub use write::JsonlWriter;
+pub use write::{Header, JsonlWriter};

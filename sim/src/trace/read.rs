@@ -5,6 +5,7 @@ use std::io::BufRead;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::explain::{explain, not_utf8, refused_unit};
 use super::raw::{DIRECTIONS, OPS, RawOp};
 use crate::op::{BufferUse, NameId, Op, TouchRange};
 use crate::source::{Answered, Source, SourceError, Step};
@@ -12,6 +13,10 @@ use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, StreamId};
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: u64 = 1 << 24;
+/// Ids of buffers freed last that are remembered, since a `free_completed` may still come for them.
+const FREED_KEPT: usize = 4096;
+/// UTF-8's byte order mark, which some editors put in front.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads JSON Lines from anything buffered.
 pub struct JsonlSource<R> {
@@ -32,10 +37,12 @@ pub struct JsonlSource<R> {
     unused: Vec<BufferId>,
     /// Ids whose free is deferred: `free_completed` gives the slot back.
     deferred: FxHashSet<u64>,
+    /// Ids of the last frees that were not deferred, newest last.
+    freed: VecDeque<u64>,
     uses: Vec<BufferUse>,
     touch: TouchRange,
-    texts: Vec<String>,
-    text_ids: FxHashMap<String, NameId>,
+    /// Texts of the op in hand, by [`NameId`]; the first is always empty.
+    texts: [String; 3],
     done: bool,
 }
 
@@ -56,10 +63,10 @@ impl<R: BufRead> JsonlSource<R> {
             names: Vec::new(),
             unused: Vec::new(),
             deferred: FxHashSet::default(),
+            freed: VecDeque::new(),
             uses: Vec::new(),
             touch: TouchRange::default(),
-            texts: vec![String::new()],
-            text_ids: FxHashMap::default(),
+            texts: Default::default(),
             done: false,
         }
     }
@@ -68,14 +75,17 @@ impl<R: BufRead> JsonlSource<R> {
         SourceError { place: format!("{}: line {}", self.origin, self.line), what: what.into() }
     }
 
-    fn intern(&mut self, text: &str) -> NameId {
-        if let Some(id) = self.text_ids.get(text) {
-            return *id;
-        }
-        let id = NameId(self.texts.len() as u32);
-        self.texts.push(text.to_owned());
-        self.text_ids.insert(text.to_owned(), id);
-        id
+    /// Number of the line that was read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Keeps a text until the next line is read.
+    fn keep(&mut self, place: u32, text: &str) -> NameId {
+        let kept = &mut self.texts[place as usize];
+        kept.clear();
+        kept.push_str(text);
+        NameId(place)
     }
 
     /// A slot for an id that becomes live.
@@ -119,8 +129,33 @@ impl<R: BufRead> JsonlSource<R> {
         }
     }
 
+    /// A buffer is free at once.
+    fn free(&mut self, id: u64, slot: BufferId, stream: Option<StreamId>) -> Op {
+        self.close(id);
+        Op::Free { id: slot, stream }
+    }
+
+    /// Where a deferred free ends. Without such a free it is the free itself; after one that was not deferred it says nothing new.
+    fn complete(&mut self, name: &str, id: u64) -> Result<Option<Op>, SourceError> {
+        if !self.slots.contains_key(&id)
+            && let Some(at) = self.freed.iter().rposition(|freed| *freed == id)
+        {
+            self.freed.remove(at);
+            return Ok(None);
+        }
+        let Some(slot) = self.live(name, id)? else { return Ok(None) };
+        if !self.deferred.remove(&id) {
+            return Ok(Some(self.free(id, slot, None)));
+        }
+        self.close(id);
+        Ok(Some(Op::FreeCompleted { id: slot }))
+    }
+
     /// Reads lines until one op (or the end) is queued.
     fn fill(&mut self) -> Result<(), SourceError> {
+        if self.line == 0 {
+            self.check_encoding()?;
+        }
         while self.queued.is_empty() {
             let mut text = std::mem::take(&mut self.text);
             text.clear();
@@ -136,21 +171,41 @@ impl<R: BufRead> JsonlSource<R> {
                     "a line of over {LINE_BYTES_MAX} bytes; expected one op a line"
                 )));
             } else if !text.trim().is_empty() {
+                let line = text.trim_start_matches(BYTE_ORDER_MARK);
                 let raw: RawOp<'_> =
-                    serde_json::from_str(&text).map_err(|e| self.error(explain(&e, &text)))?;
-                self.parse(&raw)?;
+                    serde_json::from_str(line).map_err(|e| self.error(explain(&e, line)))?;
+                self.parse(&raw, line)?;
             }
             self.text = text;
         }
         Ok(())
     }
 
-    fn parse(&mut self, raw: &RawOp<'_>) -> Result<(), SourceError> {
+    /// Text of another encoding is told by its first bytes.
+    fn check_encoding(&mut self) -> Result<(), SourceError> {
+        let start = match self.input.fill_buf() {
+            Ok(start) => not_utf8(start),
+            Err(error) => Some(error.to_string()),
+        };
+        self.line = 1;
+        match start {
+            Some(what) => Err(self.error(what)),
+            None => {
+                self.line = 0;
+                Ok(())
+            }
+        }
+    }
+
+    fn parse(&mut self, raw: &RawOp<'_>, line: &str) -> Result<(), SourceError> {
         if let Some(version) = raw.vramlab_trace {
             if version != 1 {
                 return Err(
                     self.error(format!("vramlab_trace is {version}; this program reads version 1"))
                 );
+            }
+            if let Some(what) = refused_unit(line) {
+                return Err(self.error(what));
             }
             self.truncated = raw.truncated;
             return Ok(());
@@ -185,7 +240,7 @@ impl<R: BufRead> JsonlSource<R> {
         Ok(Some(match name {
             "alloc" => {
                 let (id, size) = (need!(id), need!(size));
-                let site = raw.site.as_deref().map_or(NameId(0), |s| self.intern(s));
+                let site = raw.site.as_deref().map_or(NameId(0), |s| self.keep(1, s));
                 self.seen_alloc = true;
                 Op::Alloc { id: self.open(id)?, stream, site, size }
             }
@@ -196,18 +251,13 @@ impl<R: BufRead> JsonlSource<R> {
                     self.deferred.insert(id);
                     return Ok(Some(Op::FreeDeferred { id: slot }));
                 }
-                self.close(id);
-                Op::Free { id: slot, stream: raw.stream.map(StreamId) }
-            }
-            "free_completed" => {
-                let id = need!(id);
-                if !self.deferred.remove(&id) {
-                    return Ok(None); // of a free that was not deferred: it came back at once
+                if self.freed.len() == FREED_KEPT {
+                    self.freed.pop_front();
                 }
-                let Some(slot) = self.live(name, id)? else { return Ok(None) };
-                self.close(id);
-                Op::FreeCompleted { id: slot }
+                self.freed.push_back(id);
+                self.free(id, slot, raw.stream.map(StreamId))
             }
+            "free_completed" => return self.complete(name, need!(id)),
             "realloc" | "record_stream" | "touch" => {
                 let id = need!(id);
                 let Some(slot) = self.live(name, id)? else { return Ok(None) };
@@ -275,25 +325,17 @@ impl<R: BufRead> JsonlSource<R> {
                 let (Some(key), Some(value)) = (raw.key.as_deref(), raw.value.as_deref()) else {
                     return Err(missing(self, "key\" or \"value"));
                 };
-                Op::Set { key: self.intern(key), value: self.intern(value) }
+                Op::Set { key: self.keep(1, key), value: self.keep(2, value) }
             }
             "request" => Op::Request { req: need!(req) },
             "response" => Op::Response { req: need!(req) },
             "mark" => {
                 let name = raw.name.as_deref().ok_or_else(|| missing(self, "name"))?;
-                Op::Mark { name: self.intern(name) }
+                Op::Mark { name: self.keep(1, name) }
             }
             other => return Err(self.error(format!("unknown op {other:?}; expected one of {OPS}"))),
         }))
     }
-}
-
-/// serde's message, with what a person can do.
-fn explain(error: &serde_json::Error, text: &str) -> String {
-    let start: String = text.trim().chars().take(60).collect();
-    format!(
-        "not an op: {error}; found {start:?}, expected an object such as {{\"op\":\"alloc\",\"id\":1,\"size\":512}}"
-    )
 }
 
 impl<R: BufRead> Source for JsonlSource<R> {
@@ -367,10 +409,15 @@ mod tests {
             ("{\"op\":\"alloc\",\"id\":1}", "alloc has no field \"size\""),
             (
                 "{\"op\":\"alloc\",\"id\":1,\"size\":-5}",
-                "invalid value: integer `-5`, expected u64",
+                "size: found -5, expected a whole number from 0 to 2^64-1",
             ),
+            ("{\"op\":\"free\",\"id\":1,\"stream\":\"a\"}", "stream: found \"a\", expected"),
+            ("[1,2]", "found a list, expected an object such as"),
+            ("{\"op\":", "no JSON (EOF while parsing a value, column 6)"),
+            ("{\"op\":\"mark\",\"op\":\"mark\"}", "duplicate field `op`"),
+            ("{\"vramlab_trace\":1,\"unit\":\"KiB\"}", "unit is \"KiB\"; expected bytes"),
             ("{\"op\":\"alok\"}", "unknown op \"alok\""),
-            ("hello", "not an op"),
+            ("hello", "no JSON"),
             ("{\"op\":\"copy\",\"dir\":\"up\",\"bytes\":1}", "expected h2d, d2h, d2d, p2p or disk"),
             ("{\"vramlab_trace\":2}", "this program reads version 1"),
             ("{}", "no field \"op\""),
@@ -378,6 +425,53 @@ mod tests {
             let error = ops(text).expect_err(text);
             assert_eq!(error.place, "t.jsonl: line 1");
             assert!(error.what.contains(want), "{text}: {}", error.what);
+        }
+    }
+
+    /// Files of the design's own form say `free`, and `free_completed` where it ended; a generator may say the latter alone.
+    #[test]
+    fn a_completion_without_a_deferred_free_frees_what_is_live_and_only_that() {
+        let alloc = "{\"op\":\"alloc\",\"id\":1,\"size\":1}\n";
+        let done = "{\"op\":\"free_completed\",\"id\":1}\n";
+        let got = ops(&format!("{alloc}{done}{alloc}")).expect("a free");
+        assert!(matches!(got[1], Op::Free { id: BufferId(0), stream: None }), "{got:?}");
+        let free = "{\"op\":\"free\",\"id\":1}\n";
+        let other = "{\"op\":\"alloc\",\"id\":2,\"size\":1}\n";
+        assert_eq!(ops(&format!("{alloc}{free}{other}{done}")).expect("passed over").len(), 3);
+        let error = ops(&format!("{alloc}{free}{done}{done}")).expect_err("none is left");
+        assert_eq!(error.place, "t.jsonl: line 4");
+        assert!(error.what.starts_with("free_completed of buffer 1, which is not live"));
+        let mut source = JsonlSource::new(done.as_bytes(), "t.jsonl");
+        assert_eq!(source.next(Nanos(0), Answered::Done), Ok(Step::End));
+        assert_eq!(source.gaps(), 1, "before the first alloc it is a gap");
+    }
+
+    #[test]
+    fn texts_are_kept_for_the_op_in_hand_only() {
+        let text: String =
+            (0..1000).map(|n| format!("{{\"op\":\"mark\",\"name\":\"step {n}\"}}\n")).collect();
+        let mut source = JsonlSource::new(text.as_bytes(), "t.jsonl");
+        for n in 0..1000 {
+            let Ok(Step::Op(Op::Mark { name })) = source.next(Nanos(0), Answered::Done) else {
+                panic!("a mark")
+            };
+            assert_eq!(source.text(name), format!("step {n}"));
+        }
+        let kept: usize = source.texts.iter().map(String::capacity).sum();
+        assert!(kept < 100, "{kept} bytes of text");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over_and_utf_16_is_named() {
+        let line = "{\"op\":\"alloc\",\"id\":1,\"size\":1}";
+        assert_eq!(ops(&format!("\u{feff}{line}")).expect("reads").len(), 1);
+        let wide: Vec<u8> =
+            format!("\u{feff}{line}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for bytes in [&wide[..], &wide[2..]] {
+            let mut source = JsonlSource::new(bytes, "t.jsonl");
+            let error = source.next(Nanos(0), Answered::Done).expect_err("UTF-16");
+            assert_eq!(error.place, "t.jsonl: line 1");
+            assert!(error.what.contains("UTF-16") && error.what.contains("UTF-8"), "{error}");
         }
     }
 }

@@ -8,6 +8,17 @@ use crate::op::Op;
 use crate::source::{Source, Step};
 use crate::units::DeviceId;
 
+/// What the header line says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Header<'a> {
+    /// Name of the workload.
+    pub name: &'a str,
+    /// Bytes that the recorded allocator could get, if that is known.
+    pub capacity: Option<u64>,
+    /// The most bytes that it held, if that is known.
+    pub peak_reserved: Option<u64>,
+}
+
 /// Writes one line an op. Ids are the source's own numbers.
 pub struct JsonlWriter<W> {
     out: W,
@@ -20,12 +31,25 @@ impl<W: Write> JsonlWriter<W> {
     ///
     /// # Errors
     /// When the output cannot be written.
-    pub fn new(mut out: W, name: &str) -> io::Result<Self> {
-        writeln!(
-            out,
-            "{}",
-            serde_json::json!({"vramlab_trace": 1, "name": name, "unit": "bytes, ns"})
-        )?;
+    pub fn new(out: W, name: &str) -> io::Result<Self> {
+        Self::with_header(out, &Header { name, ..Header::default() })
+    }
+
+    /// Writes the header line, with what is known of the device.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn with_header(mut out: W, header: &Header<'_>) -> io::Result<Self> {
+        let mut line =
+            serde_json::json!({"vramlab_trace": 1, "name": header.name, "unit": "bytes, ns"});
+        for (field, bytes) in
+            [("capacity", header.capacity), ("peak_reserved", header.peak_reserved)]
+        {
+            if let Some(bytes) = bytes {
+                line[field] = bytes.into();
+            }
+        }
+        writeln!(out, "{line}")?;
         Ok(Self { out, device: DeviceId(0), time: None })
     }
 

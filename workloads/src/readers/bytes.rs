@@ -1,7 +1,7 @@
 //! Files as streams of bytes, decompressed on the way: gzip and Zstandard are told by their first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -104,6 +104,61 @@ pub fn decompressed(reader: impl Read + 'static, total: Option<u64>) -> io::Resu
     Ok(Bytes { reader: Box::new(reader), total })
 }
 
+/// Packs what is read as Zstandard, block by block.
+///
+/// # Errors
+/// Whatever reading or writing answers first.
+pub fn pack_zstandard(text: impl Read, out: impl Write) -> io::Result<()> {
+    // The encoder takes errors of either side for bugs, so that they are kept from it.
+    let (mut text, mut out) = (Calm::new(text), Calm::new(out));
+    ruzstd::encoding::compress(&mut text, &mut out, ruzstd::encoding::CompressionLevel::Fastest);
+    text.error.or(out.error).map_or(Ok(()), Err)
+}
+
+/// Ends at its first error, which is kept: reads nothing more, and swallows what is written.
+struct Calm<T> {
+    inner: T,
+    error: Option<io::Error>,
+}
+
+impl<T> Calm<T> {
+    fn new(inner: T) -> Self {
+        Self { inner, error: None }
+    }
+
+    /// What `act` gives, or `none` once there is an error; an interrupted call is made again.
+    fn attempt<V>(
+        &mut self,
+        none: V,
+        mut act: impl FnMut(&mut T) -> io::Result<V>,
+    ) -> io::Result<V> {
+        while self.error.is_none() {
+            match act(&mut self.inner) {
+                Ok(value) => return Ok(value),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.error = Some(error),
+            }
+        }
+        Ok(none)
+    }
+}
+
+impl<T: Read> Read for Calm<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.attempt(0, |inner| inner.read(buffer))
+    }
+}
+
+impl<T: Write> Write for Calm<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.attempt(bytes.len(), |inner| inner.write_all(bytes).map(|()| bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.attempt((), Write::flush)
+    }
+}
+
 /// A whole file, decompressed, of at most `max` bytes.
 ///
 /// # Errors
@@ -121,8 +176,6 @@ pub fn read_bytes(path: &Path, max: u64) -> Result<Vec<u8>, FileError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     fn all(bytes: Vec<u8>) -> Vec<u8> {
@@ -143,6 +196,18 @@ mod tests {
         assert_eq!(all(ruzstd::encoding::compress_to_vec(&text[..], level)), text);
         assert_eq!(all(text.clone()), text);
         assert_eq!(all(Vec::new()), b"");
+    }
+
+    #[test]
+    fn zstandard_packs_and_answers_errors() {
+        let text = b"some text, some other text".repeat(10_000);
+        let mut packed = Vec::new();
+        pack_zstandard(&text[..], &mut packed).expect("memory takes it");
+        assert!(packed.len() < text.len() / 10);
+        assert_eq!(all(packed), text);
+        let mut full = [0_u8; 4];
+        let error = pack_zstandard(&text[..], &mut full[..]).expect_err("four bytes are too few");
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::cost::Roofline;
 use super::emit::Generated;
 use super::transformer::settings::{Precision, with_shared};
 use super::transformer::{BATCH_MAX, Config, LEN_MAX, Steps};
-use crate::params::{ParamDoc, ParamError, Params, doc};
+use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::registry::BoxedSource;
 
 /// Its parameters.
@@ -61,7 +61,7 @@ pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
         "auto" => seq.max(512),
         _ => params.count("positions", seq..=LEN_MAX)?,
     };
-    let steps = params.count("steps", 1..=u64::MAX)?;
+    let steps = params.count("steps", 1..=REPEATS_MAX)?;
     let config = Config::from_params(params, batch, positions)?;
     let roofline = Roofline::from_params(params, config.precision != Precision::Fp32)?;
     let script = Steps::new(config, steps, std::iter::repeat(seq), false);

@@ -15,7 +15,7 @@
 
 use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
-use crate::params::{ParamDoc, ParamError, Params, doc};
+use crate::params::{ALLOCS_MAX, ParamDoc, ParamError, Params, doc};
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 use vramlab_sim::units::BufferId;
@@ -101,7 +101,7 @@ impl Script for Churn {
 /// # Errors
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
-    let allocs = params.count("allocs", 1..=u64::MAX)?;
+    let allocs = params.count("allocs", 1..=ALLOCS_MAX)?;
     let (min, max) = (params.bytes("min")?, params.bytes("max")?);
     if min > max || max > 1 << 50 {
         return Err(params.bad("max", format_args!("a size from min={min} B to 2^50 B")));

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
 use super::transformer::LEN_MAX;
-use crate::params::{ParamDoc, ParamError, Params, doc};
+use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::registry::BoxedSource;
 use vramlab_sim::units::BufferId;
 
@@ -73,7 +73,7 @@ pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
     let lengths = params.counts("lengths", 1..=LEN_MAX)?;
     let script = Fragment {
         sizes: lengths.into_iter().map(|length| rows * length * number).collect(),
-        rounds: params.count("rounds", 1..=u64::MAX)?,
+        rounds: params.count("rounds", 1..=REPEATS_MAX)?,
         round: 0,
         hold: params.count("hold", 0..=u64::MAX)?,
         held_max: params.count("held", 1..=1 << 20)? as usize,

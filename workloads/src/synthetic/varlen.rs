@@ -21,7 +21,7 @@ use super::cost::Roofline;
 use super::emit::Generated;
 use super::transformer::settings::{Precision, with_shared};
 use super::transformer::{BATCH_MAX, Config, LEN_MAX, Steps};
-use crate::params::{ParamDoc, ParamError, Params, doc};
+use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
@@ -148,7 +148,7 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         "auto" => longest.max(512),
         _ => params.count("positions", longest..=LEN_MAX)?,
     };
-    let steps = params.count("steps", 1..=u64::MAX)?;
+    let steps = params.count("steps", 1..=REPEATS_MAX)?;
     let config = Config::from_params(params, batch, positions)?;
     let roofline = Roofline::from_params(params, config.precision != Precision::Fp32)?;
     Ok(Box::new(Generated::new(Steps::new(config, steps, lengths, true), roofline)))

@@ -87,6 +87,11 @@ impl Heap {
             + self.floats.len() * 8
     }
 
+    /// Number of dicts that were kept.
+    pub(crate) fn dict_count(&self) -> usize {
+        self.dicts.len()
+    }
+
     /// Follows an unfilled list or dict to what became of it.
     #[inline]
     pub fn resolve(&self, value: Value) -> Value {

@@ -10,6 +10,7 @@
 //! | `alloc` | a request; its address is the recorded answer |
 //! | `free_requested`, `free_completed` right after it | a free |
 //! | `free_requested`, `free_completed` later | a deferred free, and its completion |
+//! | `free_completed` of a block that was allocated in the window and never requested to be freed | a free |
 //! | `oom` | a request that failed |
 //! | a run of `segment_free`/`segment_unmap` that no failing request explains | one `empty_cache` before it |
 //!
@@ -18,14 +19,17 @@
 //!
 //! Source: format and rules as seen in recordings of PyTorch 2.0 to 2.15; `torch/csrc/cuda/memory_snapshot.cpp`.
 
+mod route;
 mod source;
 mod start;
 mod steps;
 
 use vramlab_sim::allocator::Layout;
+use vramlab_sim::units::{PoolId, StreamId};
 
+pub use route::{Routes, Turn};
 pub use source::RecordingSource;
-pub use start::{Rules, StartBlock};
+pub use start::{Handles, Rules, StartBlock};
 pub use steps::{RecordedStep, Steps};
 
 /// What an entry says. Names as in PyTorch's own history.
@@ -107,7 +111,9 @@ pub struct Recording<E> {
     pub(crate) layout: Layout,
     /// Stream handles, in numeric order; the n-th is stream n (the default stream 0 is always first).
     pub(crate) streams: Vec<u64>,
-    /// For each `free_requested`, whether its completion comes later than right after it.
+    /// Private pools in order, after the default one; the n-th is pool n.
+    pub(crate) pools: Vec<(u64, u64)>,
+    /// For each `free_requested`, whether its completion comes later than right after it; for each `free_completed`, whether it was requested.
     pub(crate) deferred: Vec<bool>,
     /// Most bytes that were reserved at any time.
     pub(crate) peak_reserved: u64,
@@ -149,7 +155,16 @@ impl<E: Entries> Recording<E> {
     }
 
     /// The stream number of a handle.
-    pub fn stream(&self, handle: u64) -> vramlab_sim::units::StreamId {
-        vramlab_sim::units::StreamId(self.streams.binary_search(&handle).unwrap_or(0) as u32)
+    pub fn stream(&self, handle: u64) -> StreamId {
+        StreamId(self.streams.binary_search(&handle).unwrap_or(0) as u32)
+    }
+
+    /// The number of a private pool; the default pool (0, 0) is none.
+    pub fn pool(&self, handle: (u64, u64)) -> Option<PoolId> {
+        let number = self.pools.binary_search(&handle).ok().filter(|number| *number > 0)?;
+        Some(PoolId(number as u32))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
-use vramlab_sim::units::{BufferId, Nanos, PoolId, StreamId};
+use vramlab_sim::units::{BufferId, Nanos};
 
-use super::{Entries, RecordedStep, Recording, Steps};
+use super::{Entries, RecordedStep, Recording, Routes, Steps, Turn};
 
 /// Plays a recording.
 pub struct RecordingSource<E: Entries> {
@@ -29,7 +29,7 @@ struct Cursor {
     slots: FxHashMap<u64, BufferId>,
     names: Vec<u64>,
     unused: Vec<BufferId>,
-    pools: FxHashMap<StreamId, PoolId>,
+    routes: Routes,
     gaps: u64,
 }
 
@@ -58,7 +58,7 @@ impl<E: Entries> RecordingSource<E> {
             slots: FxHashMap::default(),
             names: Vec::new(),
             unused: Vec::new(),
-            pools: FxHashMap::default(),
+            routes: Routes::default(),
             gaps: 0,
         };
         Self { recording, cursor, keep_times, site: String::new() }
@@ -86,24 +86,15 @@ impl Cursor {
         self.queued.push_back(Step::Op(op));
     }
 
-    /// Routes requests of `stream` to `pool` (or to none) from here on.
-    fn route(&mut self, stream: StreamId, pool: Option<PoolId>) {
-        if self.pools.get(&stream).copied() == pool {
-            return;
-        }
-        if let Some(old) = self.pools.remove(&stream) {
-            self.push(Op::PoolEnd { pool: old });
-        }
-        if let Some(pool) = pool {
-            self.pools.insert(stream, pool);
-            self.push(Op::PoolBegin { pool, stream });
-        }
-    }
-
     fn take(&mut self, step: RecordedStep) {
         match step {
             RecordedStep::Alloc { addr, size, stream, pool, site } => {
-                self.route(stream, pool);
+                for turn in self.routes.turn(stream, pool) {
+                    self.push(match turn {
+                        Turn::End(pool) => Op::PoolEnd { pool },
+                        Turn::Begin(pool, stream) => Op::PoolBegin { pool, stream },
+                    });
+                }
                 let id = self.open(addr);
                 self.push(Op::Alloc { id, stream, site: NameId(site), size });
             }

@@ -44,12 +44,32 @@ pub struct StartBlock {
     pub pending: bool,
 }
 
+/// What a segment of the end belongs to, as recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handles {
+    /// Stream handle.
+    pub stream: u64,
+    /// Private pool; (0, 0) is the default.
+    pub pool: (u64, u64),
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Live {
     requested: u64,
     /// Known from the final segments; otherwise to be settled.
     size: Option<u64>,
     pending: bool,
+    /// Entry of the completion that made it pending, walking backwards.
+    completion: Option<usize>,
+    /// Counted as a gap: it lies in no segment.
+    outside: bool,
+}
+
+/// What memory belongs to, in our numbers.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    stream: StreamId,
+    private: Option<PoolId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,40 +83,59 @@ struct Segment {
 
 impl<E: Entries> Recording<E> {
     /// Finds the state before the first entry. `end` are the segments of this device after the last entry, in address order, and
-    /// `handles` the stream handle of each; their stream numbers are filled in.
-    pub fn new(entries: E, end: &mut Layout, handles: Vec<u64>, rules: &Rules<'_>) -> Self {
-        let mut streams = handles.clone();
+    /// `handles` the handles of each; their numbers of streams and private pools are filled in.
+    pub fn new(entries: E, end: &mut Layout, handles: Vec<Handles>, rules: &Rules<'_>) -> Self {
+        let mut streams: Vec<u64> = handles.iter().map(|h| h.stream).collect();
+        let mut pools: Vec<(u64, u64)> = handles.iter().map(|h| h.pool).collect();
         for index in 0..entries.len() {
             let entry = entries.entry(index);
             if is_block_action(entry.action) || is_segment_action(entry.action) {
                 streams.push(entry.stream);
+                // Entries of one pool follow each other: most are known at once.
+                if pools.last() != Some(&entry.pool) {
+                    pools.push(entry.pool);
+                }
             }
         }
         streams.push(0);
+        pools.push((0, 0));
         streams.sort_unstable();
         streams.dedup();
+        pools.sort_unstable();
+        pools.dedup();
         let mut recording = Self {
             deferred: vec![false; entries.len()],
             entries,
             start: Vec::new(),
             layout: Layout::default(),
             streams,
+            pools,
             peak_reserved: 0,
             start_reserved: 0,
             gaps: 0,
             trouble: None,
         };
         for (segment, handle) in end.segments.iter_mut().zip(handles) {
-            segment.stream = recording.stream(handle);
+            segment.stream = recording.stream(handle.stream);
+            segment.private_pool = recording.pool(handle.pool);
         }
         let mut walk = Walk::of(end);
         for index in (0..recording.entries.len()).rev() {
             let entry = recording.entries.entry(index);
-            let stream = recording.stream(entry.stream);
-            if entry.action == Action::FreeRequested {
-                recording.deferred[index] = !completed_next(&recording.entries, index, entry);
+            match entry.action {
+                Action::FreeRequested => {
+                    recording.deferred[index] = !completed_next(&recording.entries, index, entry);
+                }
+                Action::FreeCompleted => recording.deferred[index] = true,
+                _ => {}
             }
-            walk.undo(entry, stream, index);
+            let home = Home {
+                stream: recording.stream(entry.stream),
+                private: recording.pool(entry.pool),
+            };
+            if let Some(completion) = walk.undo(entry, home, index) {
+                recording.deferred[completion] = false;
+            }
         }
         recording.start_reserved = walk.segments.values().map(|s| s.size).sum();
         recording.peak_reserved = peak_reserved(&recording.entries, recording.start_reserved);
@@ -163,7 +202,13 @@ impl Walk {
                 let pending = block.state == BlockState::Pending;
                 walk.live.insert(
                     block.address,
-                    Live { requested: block.requested, size: Some(block.size), pending },
+                    Live {
+                        requested: block.requested,
+                        size: Some(block.size),
+                        pending,
+                        completion: None,
+                        outside: false,
+                    },
                 );
             }
             let kept = Segment {
@@ -182,18 +227,24 @@ impl Walk {
         self.trouble.get_or_insert(what);
     }
 
-    fn undo(&mut self, entry: Entry, stream: StreamId, index: usize) {
+    /// Takes an entry back. For an allocation whose free was completed, but never requested: the entry of that completion.
+    fn undo(&mut self, entry: Entry, home: Home, index: usize) -> Option<usize> {
         match entry.action {
             Action::Alloc => {
-                if self.live.remove(&entry.addr).is_none() && entry.size > 0 {
+                let gone = self.live.remove(&entry.addr);
+                if gone.is_none() && entry.size > 0 {
                     self.trouble(format!(
                         "entry {index} allocates {:#x}, which is neither freed later nor in a segment at the end",
                         entry.addr
                     ));
                 }
+                // Allocated here, wherever that is: its free is no gap.
+                self.gaps -= u64::from(gone.is_some_and(|live| live.outside));
+                return gone.filter(|live| live.pending).and_then(|live| live.completion);
             }
             Action::FreeCompleted => {
-                if entry.size > 0 && self.segment_of(entry.addr).is_none() {
+                let outside = entry.size > 0 && self.segment_of(entry.addr).is_none();
+                if outside {
                     self.gaps += 1;
                     self.trouble(format!(
                         "entry {index} frees {:#x}, which is in no segment",
@@ -201,7 +252,9 @@ impl Walk {
                     ));
                 }
                 // Found pending unless its free_requested is in the window, which undoes that.
-                let live = Live { requested: entry.size, size: None, pending: true };
+                let completion = Some(index);
+                let live =
+                    Live { requested: entry.size, size: None, pending: true, completion, outside };
                 if self.live.insert(entry.addr, live).is_some() {
                     self.trouble(format!(
                         "entry {index} frees {:#x}, which is live again afterwards",
@@ -226,17 +279,18 @@ impl Walk {
                 let small = entry.size <= SMALL_SEGMENT;
                 let segment = Segment {
                     size: entry.size,
-                    stream,
+                    stream: home.stream,
                     small,
-                    private: private(entry.pool),
+                    private: home.private,
                     expandable: false,
                 };
                 self.segments.insert(entry.addr, segment);
             }
             Action::SegmentMap => self.unmap(entry, index),
-            Action::SegmentUnmap => self.map(entry, stream),
+            Action::SegmentUnmap => self.map(entry, home),
             Action::Snapshot | Action::Oom | Action::Other => {}
         }
+        None
     }
 
     /// Takes pages out of a run of mapped pages.
@@ -263,11 +317,11 @@ impl Walk {
     }
 
     /// Puts pages back; neighbours of the same stream and pool are one run again.
-    fn map(&mut self, entry: Entry, stream: StreamId) {
+    fn map(&mut self, entry: Entry, home: Home) {
+        let Home { stream, private } = home;
         let (mut start, mut end) = (entry.addr, entry.addr + entry.size);
         let small = !entry.size.is_multiple_of(20 << 20);
-        let mut segment =
-            Segment { size: 0, stream, small, private: private(entry.pool), expandable: true };
+        let mut segment = Segment { size: 0, stream, small, private, expandable: true };
         if let Some((&base, &before)) = self.segments.range(..start).next_back()
             && before.expandable
             && before.stream == stream
@@ -412,9 +466,4 @@ impl Walk {
 
 fn free_block(address: u64, size: u64) -> LayoutBlock {
     LayoutBlock { address, size, requested: 0, state: BlockState::Free, age: 0 }
-}
-
-/// A private pool's number; the default pool is none.
-pub(super) fn private(pool: (u64, u64)) -> Option<PoolId> {
-    (pool != (0, 0)).then(|| PoolId((pool.0 * 0x1_0000 + pool.1) as u32))
 }

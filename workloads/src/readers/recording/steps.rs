@@ -2,7 +2,6 @@
 
 use vramlab_sim::units::{PoolId, StreamId};
 
-use super::start::private;
 use super::{Action, Driven, Entries, Recording};
 
 /// One op of a history.
@@ -101,7 +100,7 @@ impl<'a, E: Entries> Steps<'a, E> {
                     addr: entry.addr,
                     size: entry.size,
                     stream: self.recording.stream(entry.stream),
-                    pool: private(entry.pool),
+                    pool: self.recording.pool(entry.pool),
                     site: entry.site,
                 },
                 Action::Oom => {
@@ -115,7 +114,10 @@ impl<'a, E: Entries> Steps<'a, E> {
                     self.next += 1; // its completion is the next entry
                     RecordedStep::Free { addr: entry.addr }
                 }
-                Action::FreeCompleted => RecordedStep::FreeCompleted { addr: entry.addr },
+                Action::FreeCompleted if self.recording.deferred[self.index] => {
+                    RecordedStep::FreeCompleted { addr: entry.addr }
+                }
+                Action::FreeCompleted => RecordedStep::Free { addr: entry.addr }, // nobody requested it
                 Action::Snapshot | Action::Other => continue,
             };
             self.time = (entry.time_us > 0)

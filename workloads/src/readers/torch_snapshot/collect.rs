@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::alike::Alike;
+use super::budget::Budget;
 use super::columns::{Action, Entry, StackId, TagId, Trace};
 use super::draft::{self, Draft, Mismatch};
 use super::model::{Stacks, Tag};
@@ -71,6 +72,8 @@ pub(super) struct Collector {
     scratch: Vec<u32>,
     /// Kinds of entries that look alike, by number.
     pub(super) shapes: Vec<Alike>,
+    /// How often objects may be read once the whole value is there.
+    pub(super) budget: Budget,
 }
 
 impl Collector {

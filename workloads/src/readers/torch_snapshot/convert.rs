@@ -1,5 +1,6 @@
 //! From values and collected rows to a [`Snapshot`].
 
+use super::budget::Budget;
 use super::check::check;
 use super::collect::{Collector, Object, Slot};
 use super::columns::{Action, StackId, Trace, as_range};
@@ -14,6 +15,7 @@ const TOP_EXPECTED: &str =
     "a snapshot (dict with segments and device_traces) or a list of segments";
 
 pub(super) fn snapshot(heap: Heap, mut collector: Collector, root: Value) -> Result<Snapshot> {
+    collector.budget = Budget::of(&heap, collector.trace.len());
     let mut snapshot = match heap.view(root) {
         View::List(items) => {
             let mut snapshot = empty(Form::SegmentList);
@@ -59,7 +61,7 @@ fn whole(heap: &Heap, collector: &mut Collector, root: Value) -> Result<Snapshot
         snapshot.settings = Some(settings::settings(heap, value)?);
     }
     if let Some(value) = top.get(word::EXTERNAL_ANNOTATIONS) {
-        snapshot.annotations = settings::annotations(heap, value)?;
+        snapshot.annotations = settings::annotations(heap, &mut collector.budget, value)?;
     }
     if let Some(value) = top.get(word::HOST_SEGMENTS) {
         let at = At::Key(&At::Root, "host_segments");
@@ -75,9 +77,12 @@ fn whole(heap: &Heap, collector: &mut Collector, root: Value) -> Result<Snapshot
 fn traces(heap: &Heap, collector: &mut Collector, value: Value) -> Result<Vec<Trace>> {
     let at = At::Key(&At::Root, "device_traces");
     let mut devices = Vec::new();
-    for (device, value) in list(heap, &at, value)?.iter().enumerate() {
+    let all = list(heap, &at, value)?;
+    collector.budget.dicts(&at, all.len())?;
+    for (device, value) in all.iter().enumerate() {
         let at = At::Index(&at, device);
         let items = list(heap, &at, *value)?;
+        collector.budget.entries(&at, items.len())?;
         let plain = items.iter().copied().map(entry_row);
         if plain.clone().all(|row| row.is_some())
             && let Some(range) = as_range(plain.flatten())
@@ -215,6 +220,7 @@ fn stack_of_list(
     if items.is_empty() {
         return Ok(None);
     }
+    collector.budget.frames(at, items.len())?;
     let mut frames = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         match item.as_taken().map(Object::of) {

@@ -8,12 +8,14 @@
 //! | `columns`  | an entry takes 30 bytes (34 with a stack), whatever its dict took; stacks and texts are kept once  |
 //! | `lenient`  | unknown keys are passed over; unknown actions are kept, counted and warned about                  |
 //! | `strict`   | a wrong type or a missing key is an error that names its path, what was found, what was expected  |
+//! | `budget`   | objects that are shared are read about as often as there are objects, or the file is refused         |
 //! | `warnings` | what does not add up is told by [`check()`], and kept in [`Snapshot::warnings`]                   |
 //!
 //! Units: bytes, and microseconds since 1970. Left out: `host_traces`, the content of `host_segments`, all but the newest
 //! item of a block's `history` (spring 2023).
 
 mod alike;
+mod budget;
 mod check;
 mod collect;
 mod columns;

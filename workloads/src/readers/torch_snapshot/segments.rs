@@ -15,6 +15,7 @@ pub(super) fn read(
     items: &[Value],
     snapshot: &mut Snapshot,
 ) -> Result<()> {
+    collector.budget.dicts(at, items.len())?;
     for (index, item) in items.iter().enumerate() {
         let at = At::Index(at, index);
         let segment = segment(heap, collector, &at, *item, &mut snapshot.blocks)?;
@@ -36,7 +37,9 @@ fn segment(
     if let Some(value) = fields.get(word::BLOCKS) {
         let at = At::Key(at, "blocks");
         let mut next = address;
-        for (index, item) in list(heap, &at, value)?.iter().enumerate() {
+        let items = list(heap, &at, value)?;
+        collector.budget.dicts(&at, items.len())?;
+        for (index, item) in items.iter().enumerate() {
             let block = block(heap, collector, &At::Index(&at, index), *item, next)?;
             next = block.address.saturating_add(block.size);
             blocks.push(block);

@@ -1,5 +1,6 @@
 //! `allocator_settings` and `external_annotations`.
 
+use super::budget::Budget;
 use super::draft;
 use super::fields::{At, Fields, Result, list, wrong};
 use super::model::{AllocatorSettings, Annotation, Stage};
@@ -60,10 +61,16 @@ fn divisions(heap: &Heap, at: &At<'_>, value: Value) -> Result<Vec<(u64, u64)>> 
     Ok(divisions)
 }
 
-pub(super) fn annotations(heap: &Heap, value: Value) -> Result<Vec<Annotation>> {
+pub(super) fn annotations(
+    heap: &Heap,
+    budget: &mut Budget,
+    value: Value,
+) -> Result<Vec<Annotation>> {
     let at = At::Key(&At::Root, "external_annotations");
     let mut annotations = Vec::new();
-    for (index, item) in list(heap, &at, value)?.iter().enumerate() {
+    let items = list(heap, &at, value)?;
+    budget.dicts(&at, items.len())?;
+    for (index, item) in items.iter().enumerate() {
         let at = At::Index(&at, index);
         if let View::Taken(_) = heap.view(*item) {
             return Err(wrong(heap, &at, *item, "an annotation (dict)"));

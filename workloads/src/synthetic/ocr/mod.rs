@@ -42,7 +42,7 @@ use self::pages::{Arrivals, Page, Pages};
 use self::recogniser::{HEIGHT, Recogniser};
 use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
-use crate::params::{ParamDoc, ParamError, Params, doc};
+use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::registry::BoxedSource;
 
 /// Its parameters.
@@ -217,7 +217,7 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         request: 0,
         arrived: 0,
         arrival,
-        requests: params.count("pages", 1..=u64::MAX)?,
+        requests: params.count("pages", 1..=REPEATS_MAX)?,
     };
     Ok(Box::new(Generated::new(script, Roofline::from_params(params, number == 2)?)))
 }
