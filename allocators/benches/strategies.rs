@@ -35,7 +35,11 @@ use vramlab_sim::{
 };
 
 /// Specs beside the registry's bare names.
-const WITH_OPTIONS: &[&str] = &["torch.caching:expandable_segments=true"];
+const WITH_OPTIONS: &[&str] = &[
+    "torch.caching:expandable_segments=true",
+    "paddle.auto_growth+stream_safe",
+    "paddle.auto_growth+stream_safe+eager_deletion",
+];
 
 const KIB: u64 = 1 << 10;
 

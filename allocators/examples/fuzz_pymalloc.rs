@@ -98,9 +98,9 @@ fn trace(seed: u64) -> Trace {
     let few = [0; 3].map(|_| 1 + dice.below(512));
     let sizes = [Sizes::Any, Sizes::Few(few), Sizes::Large, Sizes::Small][dice.below(4) as usize];
     let most = 1 << (4 + dice.below(10));
-    let length = 500 + dice.below(6000) + 2 * most as u64;
-    // how low a decline goes
-    let low = most / [2, 8, 64, usize::MAX][dice.below(4) as usize];
+    // how low a decline goes, and how fast: allocs in ten ops
+    let (low, slow) = (most / [2, 8, 64, usize::MAX][dice.below(4) as usize], 1 + dice.below(3));
+    let length = 500 + dice.below(3000) + 5 * most as u64;
     let (mut ops, mut live, mut id, mut grows) = (Vec::new(), Vec::new(), 0_u64, true);
     let (order, realloc) = (dice.below(4), dice.below(3) * 4);
     while (ops.len() as u64) < length {
@@ -108,7 +108,7 @@ fn trace(seed: u64) -> Trace {
         if dice.below(100) < realloc && !live.is_empty() {
             let at = dice.below(live.len() as u64) as usize;
             ops.push(json!(["r", live[at], sizes.draw(dice)]));
-        } else if dice.below(10) < if grows { 8 } else { 3 } {
+        } else if dice.below(10) < if grows { 8 } else { slow } {
             id += 1;
             live.push(id);
             ops.push(json!(["a", id, sizes.draw(dice)]));

@@ -6,9 +6,9 @@ mod shared;
 
 use std::cell::Cell;
 
-use shared::{Dice, Subject, for_every_strategy, for_every_strategy_up_to};
-use vramlab_allocators::Strategy;
+use shared::{Dice, Subject, build, for_every_strategy, for_every_strategy_up_to};
 use vramlab_allocators::registry::Status;
+use vramlab_allocators::{Strategy, registry};
 use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::machine::Memory;
@@ -215,12 +215,14 @@ fn trim_keeps_what_it_was_told_to_keep() {
 fn a_deferred_free_holds_its_block_until_it_is_completed() {
     for_every_strategy_up_to(5 * MIB, |strategy| {
         let mut subject = Subject::new(strategy, CAPACITY);
-        let [a, b] = [5 * MIB, 5 * MIB].map(|size| subject.place(size));
+        let b = subject.place(5 * MIB);
+        let alone = subject.usage().allocated; // a placement may have less than what is set aside for it
+        let a = subject.place(5 * MIB);
         if subject.notice(Notice::FreeDeferred { block: a.block }) == Reply::Unsupported {
             return;
         }
         let usage = subject.usage();
-        assert_eq!(usage.allocated, b.size, "{}", strategy.name);
+        assert_eq!(usage.allocated, alone, "{}", strategy.name);
         subject.check();
         assert!(subject.try_free(a.block).is_err(), "{}: freed twice", strategy.name);
         if usage.active > usage.allocated {
@@ -230,7 +232,7 @@ fn a_deferred_free_holds_its_block_until_it_is_completed() {
         }
         for _ in 0..2 {
             subject.notice(Notice::Completed { block: a.block });
-            assert_eq!(subject.usage().active, b.size, "{}", strategy.name);
+            assert_eq!(subject.usage().active, alone, "{}", strategy.name);
             subject.check();
         }
         subject.free(b.block);
@@ -295,8 +297,7 @@ fn reuse_across_streams_is_ordered() {
         let mut machine =
             SimMachine::new(DeviceOptions { capacity: CAPACITY, ..Default::default() });
         let spec = strategy.name.parse().expect("a name is a spec");
-        let mut strategies: Vec<Box<dyn Allocator>> =
-            vec![vramlab_allocators::build(&spec).expect("builds")];
+        let mut strategies: Vec<Box<dyn Allocator>> = vec![build(&spec)];
         let mut source = JsonlSource::new(text.as_bytes(), "streams");
         let setup = Setup::new(&mut machine, &mut strategies);
         let report = vramlab_sim::run(&mut source, setup)
@@ -352,15 +353,14 @@ fn registry_lines_are_complete_and_unknown_options_are_refused() {
         assert_eq!(vramlab_allocators::find(name).map(|s| s.name), Ok(name));
         assert!(name.split_once('.').is_some(), "{name}: expected family.name");
         assert!(!strategy.summary.is_empty() && !strategy.summary.ends_with('.'), "{name}");
-        let refused =
-            vramlab_allocators::build(&format!("{name}:no_such=1").parse().expect("a spec"));
-        let error = refused.err().expect("an unknown option").to_string();
+        let refused = registry::check(&format!("{name}:no_such=1").parse().expect("a spec"));
+        let error = refused.expect_err("an unknown option").to_string();
         assert!(error.contains("no_such"), "{name}: {error}");
         assert!((strategy.inert)(&Default::default()).is_empty(), "{name}: inert without options");
         for option in strategy.options {
             // the default may be a word that is no value, but the name must be known
             let spec = format!("{name}:{}='{}'", option.name, option.default);
-            let built = vramlab_allocators::build(&spec.parse().expect(&spec));
+            let built = registry::check(&spec.parse().expect(&spec));
             let unknown = built.err().filter(|error| error.to_string().contains("has no option"));
             assert_eq!(unknown, None, "{spec}");
             assert!(!option.help.is_empty(), "{spec}");

@@ -9,7 +9,8 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use shared::{Subject, for_every_strategy};
+use shared::{Subject, played_as};
+use vramlab_allocators::STRATEGIES;
 use vramlab_sim::allocator::{AllocError, Allocator, Block, Notice, Reply};
 use vramlab_sim::units::StreamId;
 
@@ -30,6 +31,20 @@ const WITH_OPTIONS: &[&str] = &[
     "torch.caching:backend=cudaMallocAsync",
     "torch.pinned_host:pinned_max_round_threshold_mb=1,pinned_max_cached_size_mb=4",
     "torch.pinned_host:pinned_use_background_threads=true",
+    "paddle.auto_growth:free_idle_chunk=true,chunk_size=4MiB,warm_up=8MiB",
+    "paddle.auto_growth:free_when_no_cache_hit=true,small_pool_size_in_mb=1",
+    "paddle.auto_growth:allow_free_idle_chunk=false,gpu_memory_limit_mb=64",
+    "paddle.naive_best_fit:fraction_of_gpu_memory_to_use=0.3",
+    "paddle.naive_best_fit:initial_gpu_memory_in_mb=8,reallocate_gpu_memory_in_mb=4",
+    "paddle.vmm_auto_growth:alignment_size=64KiB,warm_up=1",
+    "paddle.auto_growth+stream_safe",
+    "paddle.vmm_auto_growth+stream_safe:gpu_allocator_retry_time=0",
+    "paddle.naive_best_fit:initial_gpu_memory_in_mb=8+stream_safe:gpu_memory_limit_mb=100",
+    "classic.best_fit+stream_safe+eager_deletion",
+    "torch.caching+stream_safe",
+    "torch.caching+eager_deletion:queue_bytes=10MiB",
+    "cuda.malloc+eager_deletion:queue_bytes=1,fast_eager_deletion_mode=false",
+    "paddle.auto_growth+eager_deletion:queue_bytes=2MiB,executor=new+stream_safe",
     "tensorflow.bfc:allow_growth=true",
     "tensorflow.bfc:allow_growth=true,coalesce_regions=true",
     "tensorflow.bfc:allow_growth=true,timestamped_allocator=true",
@@ -37,11 +52,26 @@ const WITH_OPTIONS: &[&str] = &[
     "onnxruntime.arena:arena_extend_strategy=kSameAsRequested",
     "onnxruntime.arena:enable_cross_stream_reusing=true",
     "onnxruntime.arena:use_stream_aware_arena=false,gpu_mem_limit=64MiB",
+    "planned.greedy_by_size:system=tvm,alignment=2MiB",
+    "planned.greedy_by_size:system=executorch,alignment=4KiB",
+    "stitch.gmlake:fragLimit=2097152",
+    "stitch.stalloc:STALLOC_DYNAMIC=1,STALLOC_REUSE_STATIC=1",
+    "stitch.gmlake:fragLimit=2097152,autoGC=0,reuseLimit=100",
+    "stitch.gmlake:fragLimit=4194304,defragLevel=1",
+    "stitch.gmlake:fragLimit=4194304,reAlloc=1",
+    "stitch.gmlake:vmmDefragment=0,conf='max_split_size_mb:24,roundup_power2_divisions:8'",
     "torch.caching:expandable_segments=true",
     "torch.caching:max_split_size_mb=32,roundup_power2_divisions=4",
     "torch.caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.5",
     "torch.caching:version=2.9",
     "torch.caching:version=legacy",
+    "rmm.pool:initial_pool_size=0,version=26.06",
+    "rmm.pool:initial_pool_size=0,maximum_pool_size=64MiB,reclaim_free_upstream=true",
+    "rmm.arena:arena_size=20MiB",
+    "rmm.binning:initial_pool_size=0,min_size_exponent=8,max_size_exponent=14",
+    "rmm.fixed_size:block_size=4MiB,blocks_to_preallocate=4",
+    "cupy.pool:limit=50%",
+    "cupy.pool:limit=32MiB,reclaim_on_limit=false",
 ];
 
 /// One op of a program. A buffer is named by its number among the live ones (modulo how many there are).
@@ -60,8 +90,10 @@ enum Op {
     EmptyCache,
     Trim(u64),
     Synchronise,
+    /// A step begins.
+    Mark,
 }
-use Op::{Alloc, Complete, Defer, EmptyCache, Free, FreeOn, Record, Synchronise, Trim};
+use Op::{Alloc, Complete, Defer, EmptyCache, Free, FreeOn, Mark, Record, Synchronise, Trim};
 
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -85,6 +117,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(EmptyCache),
         1 => (0_u64..CAPACITY).prop_map(Trim),
         1 => Just(Synchronise),
+        1 => Just(Mark),
     ]
 }
 
@@ -93,6 +126,7 @@ struct Run {
     subject: Subject,
     live: Vec<Block>,
     deferred: Vec<Block>,
+    steps: u32,
 }
 
 impl Run {
@@ -145,6 +179,11 @@ impl Run {
             EmptyCache => self.notice(Notice::EmptyCache).map(|_| ())?,
             Trim(keep) => self.notice(Notice::Trim { keep }).map(|_| ())?,
             Synchronise => self.subject.synchronise(),
+            Mark => {
+                self.steps += 1;
+                let name = format!("step {}", self.steps);
+                self.notice(Notice::Mark { name: &name })?;
+            }
         }
         Ok(())
     }
@@ -152,8 +191,12 @@ impl Run {
 
 /// Runs a program, with the books checked after every op; then everything is freed, and nothing may be left.
 fn run(spec: &str, program: &[Op]) -> Result<(), String> {
+    played_as(spec, || run_once(spec, program))
+}
+
+fn run_once(spec: &str, program: &[Op]) -> Result<(), String> {
     let subject = Subject::of_spec(spec, CAPACITY);
-    let mut run = Run { subject, live: Vec::new(), deferred: Vec::new() };
+    let mut run = Run { subject, live: Vec::new(), deferred: Vec::new(), steps: 0 };
     for (i, op) in program.iter().enumerate() {
         run.op(*op).map_err(|error| format!("op {i}, {op:?}: {error}"))?;
         run.subject.check();
@@ -161,12 +204,15 @@ fn run(spec: &str, program: &[Op]) -> Result<(), String> {
     let rest = run.live.len() + run.deferred.len();
     let ends = std::iter::repeat_n(Free(0), rest).chain(std::iter::repeat_n(Complete(0), rest));
     // some look after waiting blocks only when they are asked for one
-    for op in ends.chain([Synchronise, Alloc(512, 0), Free(0), EmptyCache]) {
+    for op in ends.chain([Synchronise, Alloc(512, 0), Free(0)]) {
         run.op(op).map_err(|error| format!("at the end, {op:?}: {error}"))?;
     }
+    let emptied = run.notice(Notice::EmptyCache).map_err(|error| format!("at the end: {error}"))?;
     run.subject.check();
     let usage = run.subject.usage();
-    if (usage.allocated, usage.active) != (0, 0) {
+    // what has no cache to empty may still have to look after a part of them
+    let waiting = if emptied == Reply::Unsupported { 0 } else { usage.active };
+    if (usage.allocated, waiting) != (0, 0) {
         return Err(format!("all is freed, but {usage:?}"));
     }
     Ok(())
@@ -195,7 +241,9 @@ fn try_random_programs(spec: &str) {
 
 #[test]
 fn random_programs_keep_every_promise() {
-    for_every_strategy(|strategy| try_random_programs(strategy.name));
+    for strategy in STRATEGIES.iter().filter(|strategy| !strategy.accesses) {
+        try_random_programs(strategy.name);
+    }
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::Source;
-use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Step};
 use vramlab_sim::trace::{JsonlSource, not_utf8};
 use vramlab_sim::units::Nanos;
@@ -310,11 +309,9 @@ fn line_of(mut source: JsonlSource<impl BufRead>, op: u64) -> Option<u64> {
         match source.next(Nanos(0), Answered::Done).ok()? {
             Step::End => return None,
             Step::WaitUntil(_) => {}
-            // A change of device is no op, but belongs to the line of the next one.
-            Step::Op(Op::Device { .. }) if seen == op => return Some(source.line()),
-            Step::Op(Op::Device { .. }) => {}
+            // A change of device or thread is no op, but belongs to the line of the next one.
             Step::Op(_) if seen == op => return Some(source.line()),
-            Step::Op(_) => seen += 1,
+            Step::Op(other) => seen += u64::from(!other.is_setting()),
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use vramlab_allocators::registry::build_ahead;
+use vramlab_allocators::registry::{build_ahead, build_cache, locking};
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::Allocator;
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::engine::{Observer, RunError, Setup, run};
 use vramlab_sim::future::Future;
-use vramlab_sim::source::Source;
-use vramlab_sim::units::Bytes;
+use vramlab_sim::op::Op;
+use vramlab_sim::source::{Answered, Source, SourceError, Step};
+use vramlab_sim::units::{Bytes, Nanos};
 
 use crate::failure::Failure;
 use crate::row::Row;
@@ -31,6 +32,10 @@ fn check_capacity(capacity: u64) -> Result<(), Failure> {
 
 /// Device and cost table of a replay unless another is named.
 const RECORDING_DEVICE: &str = "generic";
+
+/// Said where a strategy that is no cache has sequences.
+const IN_BUFFERS: &str =
+    "each sequence is a buffer that doubles when it is outgrown (serving.contiguous_pow2)";
 
 /// Makes a fresh source of the same ops.
 pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sync + 'a;
@@ -194,6 +199,17 @@ pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
     row
 }
 
+/// Is there an op of a sequence? Reads to the first.
+fn has_sequences(source: &mut dyn Source) -> Result<bool, SourceError> {
+    loop {
+        match source.next(Nanos(0), Answered::Done)? {
+            Step::End => return Ok(false),
+            Step::Op(Op::KvNew { .. }) => return Ok(true),
+            Step::Op(_) | Step::WaitUntil(_) => {}
+        }
+    }
+}
+
 /// Runs a pair. A pair that does not fit, or that driver or strategy end, is a row that says why.
 ///
 /// # Errors
@@ -213,12 +229,23 @@ pub fn run_pair(
         ));
     }
     let mut source = (input.make)()?;
+    if strategy.is_cache() {
+        if !has_sequences(&mut *source).map_err(Failure::input)? {
+            return Ok(row.skipped("the strategy is a cache; this input has no sequences"));
+        }
+        source = (input.make)()?;
+    }
     let futures = if !strategy.plans_ahead() {
         vec![Arc::default(); input.devices]
     } else if source.independent() {
-        let futures = Future::read(&mut *source, input.devices);
+        let futures = Future::read(&mut *source, input.devices).map_err(Failure::input)?;
+        if futures.iter().any(|future| future.sequences > 0) {
+            return Ok(row.skipped(
+                "the strategy plans ahead; what this input's sequences will ask of it is not known",
+            ));
+        }
         source = (input.make)()?;
-        futures.map_err(Failure::input)?.into_iter().map(Arc::new).collect()
+        futures.into_iter().map(Arc::new).collect()
     } else {
         return Ok(row.skipped(
             "the strategy plans ahead; what this input asks for depends on what it is answered",
@@ -229,10 +256,16 @@ pub fn run_pair(
         .map(|future| build_ahead(spec, future))
         .collect::<Result<_, _>>()
         .map_err(Failure::usage)?;
+    let mut caches = (0..input.devices)
+        .map(|_| build_cache(spec))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::usage)?;
     let mut machine = place.machine(input.devices);
     let setup = Setup {
         host_ns: place.profile.host_ns(strategy.name),
         memory: strategy.memory,
+        locking: locking(spec).map_err(Failure::usage)?,
+        caches: &mut caches,
         observer: match observer {
             Some(observer) => Some(&mut *observer),
             None => None,
@@ -241,7 +274,12 @@ pub fn run_pair(
         ..Setup::new(&mut machine, &mut strategies)
     };
     match run(&mut *source, setup) {
-        Ok(report) => Ok(row.fill(&report)),
+        Ok(report) => {
+            if report.kv.is_some() && !strategy.is_cache() {
+                row.notes.push(IN_BUFFERS.to_owned());
+            }
+            Ok(row.fill(&report))
+        }
         Err(
             error @ (RunError::Driver { .. }
             | RunError::Strategy { .. }

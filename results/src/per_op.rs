@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use vramlab_sim::engine::{Observer, Outcome, Seen};
 use vramlab_sim::op::Op;
-use vramlab_sim::units::BufferId;
+use vramlab_sim::units::{BufferId, SequenceId};
 
 use crate::failure::Failure;
 use crate::output::Replacement;
@@ -58,6 +58,16 @@ fn buffer(op: &Op) -> Option<BufferId> {
     }
 }
 
+/// The sequence that an op names.
+fn sequence(op: &Op) -> Option<SequenceId> {
+    match *op {
+        Op::KvNew { seq } | Op::KvMore { seq } | Op::KvFork { seq, .. } | Op::KvFree { seq } => {
+            Some(seq)
+        }
+        _ => None,
+    }
+}
+
 impl Observer for PerOp {
     fn after(&mut self, seen: &Seen<'_>) {
         let mut line = Map::new();
@@ -66,7 +76,11 @@ impl Observer for PerOp {
         if let Some(id) = buffer(seen.op) {
             line.insert("id".into(), json!(seen.source.name(id)));
         }
-        line.insert("ok".into(), json!(!matches!(seen.outcome, Outcome::Refused(_))));
+        if let Some(seq) = sequence(seen.op) {
+            line.insert("seq".into(), json!(seen.source.sequence(seq)));
+        }
+        let refused = matches!(seen.outcome, Outcome::Refused(_) | Outcome::NoSlots(_));
+        line.insert("ok".into(), json!(!refused));
         match seen.outcome {
             Outcome::Placed(placement) => {
                 if let Some(origin) =
@@ -79,6 +93,13 @@ impl Observer for PerOp {
                 line.insert("block".into(), json!(placement.size));
             }
             Outcome::Refused(error) => {
+                line.insert("error".into(), json!(error.to_string()));
+            }
+            Outcome::Slots { hit, blocks } => {
+                line.insert("hit".into(), json!(hit));
+                line.insert("blocks".into(), json!(blocks));
+            }
+            Outcome::NoSlots(error) => {
                 line.insert("error".into(), json!(error.to_string()));
             }
             Outcome::Skipped => {

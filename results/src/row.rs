@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vramlab_sim::report::{MarkFigures, Report, Summary};
+use vramlab_sim::report::{KvFigures, MarkFigures, Report, Summary};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -94,9 +94,14 @@ pub struct Row {
     pub fragmentation: Option<f64>,
     pub internal_frag: Option<f64>,
     pub external_frag: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvRow>,
     pub alloc_ns: Summary,
     pub stall_ns: Summary,
     pub stall_total_ns: u64,
+    /// Waits of host threads for the lock of a shared pool.
+    pub lock_ns: Option<Summary>,
+    pub lock_total_ns: u64,
     pub request_ns: Option<Summary>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
@@ -112,6 +117,43 @@ pub struct Row {
     pub unsupported: BTreeMap<&'static str, u64>,
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
+}
+
+/// Of the caches of a run with sequences. Names and definitions: `vramlab_sim::report::KvFigures`.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct KvRow {
+    pub peak_sequences: u64,
+    pub refused_sequences: u64,
+    pub refused_tokens: u64,
+    pub peak_tokens: u64,
+    pub peak_filled: u64,
+    pub looked_up: u64,
+    pub hit: u64,
+    pub hit_rate: Option<f64>,
+    pub peak_blocks_used: u64,
+    pub blocks_used: u64,
+    pub blocks_free: u64,
+    pub blocks_cached: u64,
+}
+
+impl KvRow {
+    fn new(kv: &KvFigures) -> Self {
+        Self {
+            peak_sequences: kv.sequences.peak,
+            refused_sequences: kv.refused_sequences,
+            refused_tokens: kv.refused_tokens,
+            peak_tokens: kv.tokens.peak,
+            peak_filled: kv.filled.peak,
+            looked_up: kv.looked_up,
+            hit: kv.hit,
+            hit_rate: kv.hit_rate(),
+            peak_blocks_used: kv.blocks_used.peak,
+            blocks_used: kv.blocks_used.current,
+            blocks_free: kv.blocks_free,
+            blocks_cached: kv.blocks_cached.current,
+        }
+    }
 }
 
 impl Row {
@@ -187,11 +229,22 @@ impl Row {
         self.overhead = f.overhead();
         self.utilisation = f.utilisation();
         self.fragmentation = f.fragmentation();
-        self.internal_frag = f.internal_frag();
+        self.kv = report.kv.as_ref().map(KvRow::new);
+        self.internal_frag =
+            report.kv.as_ref().map_or_else(|| f.internal_frag(), KvFigures::internal_frag);
         self.external_frag = report.external_frag;
         self.alloc_ns = report.alloc_ns;
         self.stall_ns = report.stall_ns;
         self.stall_total_ns = report.stall_total.0;
+        self.lock_ns = (report.lock_ns.count > 0).then_some(report.lock_ns);
+        self.lock_total_ns = report.lock_total.0;
+        if report.lock_ns.count > 0 {
+            self.notes.push(format!(
+                "host threads waited {} times for the pool's lock, {:.3} ms in all",
+                report.lock_ns.count,
+                report.lock_total.0 as f64 / 1e6
+            ));
+        }
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();

@@ -5,12 +5,15 @@
 
 mod buffers;
 mod error;
+mod kv;
+mod locks;
+mod memory;
 mod setup;
 mod tally;
 
 use rustc_hash::FxHashMap;
 
-use crate::allocator::{AllocError, Allocator, Notice, Reply, Request, Use};
+use crate::allocator::{AllocError, Allocator, Notice, Reply, Usage, Use};
 use crate::driver::{DriverError, DriverExt};
 use crate::machine::{Machine, Memory, Toucher};
 use crate::op::{NameId, Op};
@@ -19,8 +22,11 @@ use crate::source::{Answered, Source, Step};
 use crate::units::{BufferId, DeviceId, EventId, StreamId};
 
 pub use buffers::Prelude;
-use buffers::{Buffer, Buffers, State};
+use buffers::{Buffers, State};
 pub use error::RunError;
+use kv::Caches;
+pub use locks::Locking;
+use locks::Locks;
 pub use setup::{Observer, Outcome, Seen, Setup};
 use tally::Tally;
 
@@ -32,13 +38,16 @@ const LIVELOCK_STEPS: u64 = 100_000;
 /// # Errors
 /// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
 pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
-    let Setup { machine, strategies, host_ns, memory, mut observer, keep_marks, prelude } = setup;
+    let Setup { machine, strategies, caches, host_ns, memory, locking, mut observer, .. } = setup;
+    let (keep_marks, prelude) = (setup.keep_marks, setup.prelude);
     let mut tally = Tally::new(strategies.len(), host_ns, memory, keep_marks);
     let mut buffers = Buffers::default();
     tally.adopt(&buffers.adopt(prelude), &*strategies, machine);
     let mut engine = Engine {
         machine,
         strategies,
+        kv: Caches::new(caches),
+        locks: Locks::new(locking),
         host_ns,
         memory,
         tally,
@@ -64,14 +73,9 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         let mut progress = false;
         if let Some(op) = op {
             let outcome = engine.op(&op, source)?;
-            progress = !matches!(outcome, Outcome::Refused(_) | Outcome::Skipped);
-            answered = match &outcome {
-                Outcome::Done | Outcome::Placed(_) => Answered::Done,
-                Outcome::Refused(AllocError::InvalidSize { .. }) => Answered::InvalidSize,
-                Outcome::Refused(_) => Answered::OutOfMemory,
-                Outcome::Skipped => Answered::Skipped,
-            };
-            if !matches!(op, Op::Device { .. }) {
+            progress = outcome.is_progress();
+            answered = outcome.answer();
+            if !op.is_setting() {
                 if let Some(observer) = observer.as_deref_mut() {
                     observer.after(&engine.seen(&op, &outcome, source));
                 }
@@ -93,6 +97,8 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
 struct Engine<'a> {
     machine: &'a mut dyn Machine,
     strategies: &'a mut [Box<dyn Allocator>],
+    kv: Caches<'a>,
+    locks: Locks,
     host_ns: u64,
     memory: Memory,
     tally: Tally,
@@ -164,6 +170,9 @@ impl Engine<'_> {
                 self.machine.capture(stream, false);
                 self.memory_notice(op, Notice::CaptureEnd { stream })
             }
+            Op::KvNew { .. } | Op::KvMore { .. } | Op::KvFork { .. } | Op::KvFree { .. } => {
+                self.kv(op, source)
+            }
             Op::Set { key, value } => self.memory_notice(
                 op,
                 Notice::Set { key: source.text(key), value: source.text(value) },
@@ -178,203 +187,11 @@ impl Engine<'_> {
             }
             Op::Mark { name } => self.mark(op, source, name),
             Op::Device { device } => self.select(device),
-        }
-    }
-
-    fn alloc(
-        &mut self,
-        source: &dyn Source,
-        id: BufferId,
-        stream: StreamId,
-        size: u64,
-    ) -> Result<Outcome, RunError> {
-        let device = self.device;
-        if !self.buffers.is_empty(id) {
-            return Err(RunError::TwiceLive { op: self.index, name: source.name(id) });
-        }
-        let request = Request { size, stream, ordinal: self.ordinals[usize::from(device.0)] };
-        self.ordinals[usize::from(device.0)] += 1;
-        let start = self.machine.now();
-        let answer = self.strategies[usize::from(device.0)].alloc(self.machine, &request);
-        self.spend();
-        self.tally.alloc_took(self.machine.now().0 - start.0);
-        let outcome = match answer {
-            Ok(placement) => {
-                let mut buffer = Buffer::live(device, size, placement);
-                if self.buffers.races_watched() {
-                    let at = (self.index, source.name(id));
-                    buffer.history = self
-                        .buffers
-                        .races
-                        .placed(self.machine, at, stream, placement.address, placement.size)
-                        .into();
-                }
-                self.buffers.put(id, buffer);
-                self.tally.requested(device, size);
-                Outcome::Placed(placement)
+            Op::Thread { thread } => {
+                self.thread(thread);
+                Ok(Outcome::Done)
             }
-            Err(AllocError::Driver(error)) => {
-                return Err(RunError::Driver { op: self.index, what: "alloc", error });
-            }
-            Err(error @ (AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })) => {
-                let wanted = if matches!(error, AllocError::OutOfMemory(_)) { size } else { 0 };
-                self.buffers.put(id, Buffer::failed(device, wanted));
-                self.tally.wanted(device, wanted);
-                self.tally.refused(self.index, &error);
-                Outcome::Refused(error)
-            }
-            Err(error) => return Err(RunError::Strategy { op: self.index, what: "alloc", error }),
-        };
-        self.account();
-        Ok(outcome)
-    }
-
-    /// The live buffer of an op; `None` if its request had failed.
-    fn block(
-        &self,
-        op: &Op,
-        source: &dyn Source,
-        id: BufferId,
-    ) -> Result<Option<&Buffer>, RunError> {
-        let buffer = self.own(op, source, id)?;
-        match buffer.state {
-            State::Live => Ok(Some(buffer)),
-            State::Failed => Ok(None),
-            State::Deferred | State::HeldBack => Err(self.not_live(op, source, id)),
         }
-    }
-
-    /// The buffer of an op, which is on the op's device.
-    fn own(&self, op: &Op, source: &dyn Source, id: BufferId) -> Result<&Buffer, RunError> {
-        let buffer = self.buffers.peek(id).ok_or_else(|| self.not_live(op, source, id))?;
-        if buffer.device == self.device {
-            return Ok(buffer);
-        }
-        Err(RunError::OtherDevice {
-            op: self.index,
-            what: op.name(),
-            name: source.name(id),
-            device: self.device,
-            home: buffer.device,
-        })
-    }
-
-    fn not_live(&self, op: &Op, source: &dyn Source, id: BufferId) -> RunError {
-        RunError::NotLive { op: self.index, what: op.name(), name: source.name(id) }
-    }
-
-    fn free(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        id: BufferId,
-        stream: Option<StreamId>,
-    ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else {
-            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
-            self.tally.given_up(self.device, wanted);
-            return Ok(Outcome::Skipped);
-        };
-        let (block, device) = (buffer.block, buffer.device);
-        if self.buffers.races_watched() {
-            self.note_freed(source, id);
-        }
-        let start = self.machine.now();
-        self.on(|strategy, machine| strategy.free(machine, block, stream))
-            .map_err(|e| self.strategy(op, e))?;
-        self.spend();
-        self.tally.free_took(self.machine.now().0 - start.0);
-        let size = self.buffers.take(id).map_or(0, |b| b.requested);
-        self.tally.released(device, size);
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn free_deferred(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        id: BufferId,
-    ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else {
-            let wanted =
-                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.requested));
-            self.tally.given_up(self.device, wanted);
-            return Ok(Outcome::Skipped);
-        };
-        let (block, device, size) = (buffer.block, buffer.device, buffer.requested);
-        self.note_freed(source, id);
-        let reply =
-            self.on(|strategy, machine| strategy.notice(machine, Notice::FreeDeferred { block }));
-        let reply = reply.map_err(|e| self.strategy(op, e))?;
-        self.spend();
-        let state = if reply == Reply::Unsupported { State::HeldBack } else { State::Deferred };
-        if let Some(buffer) = self.buffers.get(id) {
-            buffer.state = state;
-        }
-        self.tally.released(device, size);
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn free_completed(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        id: BufferId,
-    ) -> Result<Outcome, RunError> {
-        let buffer = self.own(op, source, id)?;
-        let (block, state) = (buffer.block, buffer.state);
-        if state == State::Live {
-            return Err(self.not_live(op, source, id));
-        }
-        let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
-        let done = match state {
-            State::Failed | State::Live => {
-                self.tally.given_up(self.device, wanted);
-                return Ok(Outcome::Skipped);
-            }
-            State::HeldBack => self.on(|strategy, machine| strategy.free(machine, block, None)),
-            State::Deferred => self
-                .on(|strategy, machine| strategy.notice(machine, Notice::Completed { block }))
-                .map(|_reply| ()),
-        };
-        done.map_err(|e| self.strategy(op, e))?;
-        self.account();
-        Ok(Outcome::Done)
-    }
-
-    fn realloc(
-        &mut self,
-        op: &Op,
-        source: &dyn Source,
-        id: BufferId,
-        size: u64,
-    ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
-        let (block, device, old) = (buffer.block, buffer.device, buffer.requested);
-        let answer =
-            self.on(|strategy, machine| strategy.notice(machine, Notice::Resize { block, size }));
-        let outcome = match answer {
-            Ok(Reply::Placed(placement)) => {
-                self.buffers.put(id, Buffer::live(device, size, placement));
-                self.tally.released(device, old);
-                self.tally.requested(device, size);
-                Outcome::Placed(placement)
-            }
-            Ok(_) => {
-                self.tally.unsupported(op.name());
-                Outcome::Skipped
-            }
-            Err(error @ AllocError::OutOfMemory(_)) => {
-                self.tally.refused(self.index, &error);
-                Outcome::Refused(error)
-            }
-            Err(error) => return Err(self.strategy(op, error)),
-        };
-        self.spend();
-        self.account();
-        Ok(outcome)
     }
 
     fn work(
@@ -451,8 +268,18 @@ impl Engine<'_> {
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
         let start = self.machine.now();
-        let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
-        let reply = reply.map_err(|e| self.strategy(op, e))?;
+        self.lock(StreamId(0));
+        let heard = self.kv_notice(op, notice.clone())?;
+        // a setting of the cache's is none of the allocator's
+        let mine = heard != Reply::Unsupported && matches!(notice, Notice::Set { .. });
+        let reply = if mine {
+            heard
+        } else {
+            let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
+            let reply = reply.map_err(|e| self.strategy(op, e))?;
+            if reply == Reply::Unsupported { heard } else { reply }
+        };
+        self.unlock(StreamId(0));
         self.tally.stalled(self.machine.now().0 - start.0);
         self.account();
         if reply == Reply::Unsupported {
@@ -468,6 +295,7 @@ impl Engine<'_> {
         let told =
             self.on(|strategy, machine| strategy.notice(machine, Notice::Mark { name: text }));
         told.map_err(|e| self.strategy(op, e))?;
+        self.kv_notice(op, Notice::Mark { name: text })?;
         self.account();
         self.tally.mark(text, self.index, self.machine.now(), device);
         Ok(Outcome::Done)
@@ -499,16 +327,6 @@ impl Engine<'_> {
         act(&mut *self.strategies[usize::from(self.device.0)], self.machine)
     }
 
-    fn note_freed(&mut self, source: &dyn Source, id: BufferId) {
-        let name = source.name(id);
-        if let Some(buffer) = self.buffers.get(id)
-            && let Some(history) = buffer.history.take()
-        {
-            let (address, size) = (buffer.address, buffer.size);
-            self.buffers.races.freed(self.machine, history, name, address, size);
-        }
-    }
-
     #[inline]
     fn spend(&mut self) {
         if self.host_ns > 0 {
@@ -518,8 +336,13 @@ impl Engine<'_> {
 
     #[inline]
     fn account(&mut self) {
-        let strategy = &self.strategies[usize::from(self.device.0)];
-        self.tally.account(self.device, strategy.usage(), self.machine.held());
+        self.tally.account(self.device, self.usage(), self.machine.held());
+    }
+
+    /// What the current device's strategy and cache hold.
+    #[inline]
+    fn usage(&self) -> Usage {
+        self.kv.with(self.device, self.strategies[usize::from(self.device.0)].usage())
     }
 
     fn seen<'a>(&'a self, op: &'a Op, outcome: &'a Outcome, source: &'a dyn Source) -> Seen<'a> {
@@ -528,7 +351,7 @@ impl Engine<'_> {
             op,
             outcome,
             requested: self.tally.devices[usize::from(self.device.0)].requested.current,
-            usage: self.strategies[usize::from(self.device.0)].usage(),
+            usage: self.usage(),
             held: self.machine.held(),
             machine: self.machine,
             source,
@@ -547,9 +370,14 @@ impl Engine<'_> {
     }
 
     fn finish(mut self, gaps: u64) -> Result<Report, RunError> {
-        for (i, strategy) in self.strategies.iter_mut().enumerate() {
+        for i in 0..self.strategies.len() {
             let end = |error| RunError::Driver { op: self.index, what: "end", error };
-            self.machine.select(DeviceId(i as u16)).map_err(end)?;
+            self.device = DeviceId(i as u16);
+            self.machine.select(self.device).map_err(end)?;
+            if self.kv.in_use() {
+                self.kv_finish();
+            }
+            let strategy = &mut self.strategies[i];
             if let Ok(Reply::Counters(counters)) = strategy.notice(self.machine, Notice::Counters) {
                 self.tally.counters(&counters);
             }
@@ -558,6 +386,7 @@ impl Engine<'_> {
             }
         }
         let races = std::mem::take(&mut self.buffers.races);
-        Ok(self.tally.finish(self.index, gaps, self.machine, races))
+        let end = self.locks.end(self.machine.now());
+        Ok(Report { time: end, ..self.tally.finish(self.index, gaps, self.machine, races) })
     }
 }

@@ -18,7 +18,7 @@ pub struct Life {
     pub born: u64,
     /// The op that frees it; `None` if the workload ends before.
     pub freed: Option<u64>,
-    /// Other streams use it too, or its free is deferred: the host's free is not the end of its uses.
+    /// Other streams use it too, or its free is deferred or ordered in another stream: the host's free is not the end of its uses.
     pub shared: bool,
 }
 
@@ -42,6 +42,8 @@ pub struct Future {
     pub uses: Vec<PlannedUse>,
     /// Step and phase boundaries: the op, and the name.
     pub marks: Vec<(u64, Box<str>)>,
+    /// New sequences of a cache: what they will ask of the allocator below is not known.
+    pub sequences: u64,
     /// Number of ops.
     pub ops: u64,
 }
@@ -59,7 +61,7 @@ impl Future {
         loop {
             let op = match source.next(Nanos(0), Answered::Done)? {
                 Step::End => return Ok(futures),
-                Step::WaitUntil(_) => continue,
+                Step::WaitUntil(_) | Step::Op(Op::Thread { .. }) => continue,
                 Step::Op(Op::Device { device: next }) => {
                     device = usize::from(next.0).min(devices.saturating_sub(1));
                     continue;
@@ -83,7 +85,11 @@ impl Future {
                 Op::Free { id, .. } | Op::FreeCompleted { id } | Op::FreeDeferred { id } => {
                     if let Some((device, ordinal)) = slot(id) {
                         let life = &mut futures[device].requests[ordinal as usize];
-                        life.shared |= matches!(op, Op::FreeDeferred { .. });
+                        life.shared |= match op {
+                            Op::Free { stream: Some(stream), .. } => stream != life.stream,
+                            Op::FreeDeferred { .. } => true,
+                            _ => false,
+                        };
                         life.freed = Some(at);
                         if !matches!(op, Op::FreeDeferred { .. }) {
                             live[id.0 as usize] = None;
@@ -115,6 +121,7 @@ impl Future {
                         futures[device].uses.push(PlannedUse { op: at, ordinal, write });
                     }
                 }
+                Op::KvNew { .. } => futures[device].sequences += 1,
                 Op::Mark { name } => {
                     let name = source.text(name).into();
                     futures[device].marks.push((at, name));
@@ -147,6 +154,8 @@ mod tests {
             "\n",
             r#"{"op":"alloc","id":7,"size":50}"#,
             "\n",
+            r#"{"op":"free","id":7,"stream":2}"#,
+            "\n",
         );
         let mut source = JsonlSource::new(text.as_bytes(), "text");
         let future = Future::read(&mut source, 1).expect("reads").remove(0);
@@ -160,11 +169,11 @@ mod tests {
         let want = [
             life(100, 0, 0, Some(5), false),
             life(200, 1, 1, None, true),
-            life(50, 0, 6, None, false),
+            life(50, 0, 6, Some(7), true),
         ];
         assert_eq!(future.requests, want);
         let uses: Vec<_> = future.uses.iter().map(|u| (u.op, u.ordinal, u.write)).collect();
         assert_eq!(uses, [(2, 0, false), (2, 1, true)]);
-        assert_eq!((future.marks, future.ops), (vec![(4, "step".into())], 7));
+        assert_eq!((future.marks, future.ops), (vec![(4, "step".into())], 8));
     }
 }

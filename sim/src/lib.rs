@@ -12,6 +12,7 @@
 //! | [`op`] | the ops: the one language between workloads and everything else |
 //! | [`source`] | the trait that yields ops, given the time and the last answer |
 //! | [`allocator`] | the trait above a strategy: requests, placements, notices, out of memory |
+//! | [`kv`] | the trait of a cache of keys and values, which stands above an allocator |
 //! | [`driver`] | the trait below a strategy: what CUDA offers and no more |
 //! | [`trace`] | the text form of ops: reading and writing |
 //! | [`engine`] | the loop: source, strategies and machine together |
@@ -34,6 +35,7 @@ pub mod driver;
 pub mod engine;
 pub mod free_set;
 pub mod future;
+pub mod kv;
 pub mod machine;
 pub mod op;
 pub mod queue;
@@ -50,6 +52,7 @@ pub use allocator::{
 pub use device::{DeviceOptions, SimMachine};
 pub use driver::{Address, Answer, Call, Driver, DriverError, DriverExt};
 pub use engine::{Setup, run};
+pub use kv::KvCache;
 pub use machine::{Held, Machine};
 pub use op::{BufferUse, Op};
 pub use report::Report;

@@ -4,7 +4,7 @@
 //! is described in [`crate::trace`]. Sizes are bytes, times nanoseconds.
 
 use crate::machine::Direction;
-use crate::units::{BufferId, DeviceId, EventId, PoolId, StreamId};
+use crate::units::{BufferId, DeviceId, EventId, PoolId, SequenceId, StreamId};
 
 /// A number for a site or a name, kept by the source; 0 is "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +52,14 @@ pub enum Op {
     CaptureBegin { stream: StreamId },
     /// A graph capture ends.
     CaptureEnd { stream: StreamId },
+    /// A new sequence of a cache; what it asks for is [`crate::source::Source::kv`].
+    KvNew { seq: SequenceId },
+    /// Further tokens of a sequence; how many and which is [`crate::source::Source::kv`].
+    KvMore { seq: SequenceId },
+    /// A new sequence with the tokens of a live one.
+    KvFork { seq: SequenceId, from: SequenceId },
+    /// A sequence ends.
+    KvFree { seq: SequenceId },
     /// A setting changes; key and value are [`crate::source::Source::text`] of the two names.
     Set { key: NameId, value: NameId },
     /// A served request arrives.
@@ -62,12 +70,19 @@ pub enum Op {
     Mark { name: NameId },
     /// Later ops mean this device.
     Device { device: DeviceId },
+    /// Later ops are issued by this host thread.
+    Thread { thread: u32 },
 }
 
 const _: () =
     assert!(size_of::<Op>() <= 24, "an op is walked by the million: it stays within 24 bytes");
 
 impl Op {
+    /// Does nothing itself, but says what later ops mean? Such an op has no number.
+    pub const fn is_setting(&self) -> bool {
+        matches!(self, Op::Device { .. } | Op::Thread { .. })
+    }
+
     /// The op's name in the text form.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -89,11 +104,16 @@ impl Op {
             Op::PoolRelease { .. } => "pool_release",
             Op::CaptureBegin { .. } => "capture_begin",
             Op::CaptureEnd { .. } => "capture_end",
+            Op::KvNew { .. } => "kv_new",
+            Op::KvMore { .. } => "kv_more",
+            Op::KvFork { .. } => "kv_fork",
+            Op::KvFree { .. } => "kv_free",
             Op::Set { .. } => "set",
             Op::Request { .. } => "request",
             Op::Response { .. } => "response",
             Op::Mark { .. } => "mark",
             Op::Device { .. } => "device",
+            Op::Thread { .. } => "thread",
         }
     }
 }

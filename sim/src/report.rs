@@ -14,10 +14,14 @@
 //! | `external_frag` | ratio | 1 − largest free piece / total free inside reserved, at the end |
 //! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call, time of served requests |
 
+mod kv;
+
 use hdrhistogram::Histogram;
 
 use crate::machine::{CallCounts, DriverWork};
 use crate::units::Nanos;
+
+pub use kv::KvFigures;
 
 /// A count of bytes now and at its highest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,7 +193,7 @@ pub struct Race {
 pub struct Report {
     /// Ops done.
     pub ops: u64,
-    /// Requests among them.
+    /// Requests among them; of a cache, new sequences and further tokens.
     pub allocs: u64,
     /// Requests that did not fit.
     pub ooms: u64,
@@ -203,6 +207,8 @@ pub struct Report {
     pub devices: Vec<Figures>,
     /// Of all devices together: a peak is the highest sum at one moment.
     pub total: Figures,
+    /// Of the caches, if the run had ops of sequences.
+    pub kv: Option<KvFigures>,
     /// 1 − largest free piece / total free, at the end; `None` where the strategy cannot say or nothing is free.
     pub external_frag: Option<f64>,
     /// Host time per allocation.
@@ -211,6 +217,10 @@ pub struct Report {
     pub stall_ns: Summary,
     /// Sum of that.
     pub stall_total: Nanos,
+    /// Waits of host threads for the lock of a shared pool (also part of the stalls).
+    pub lock_ns: Summary,
+    /// Sum of those.
+    pub lock_total: Nanos,
     /// Served requests.
     pub request_ns: Summary,
     /// Host time at the end.

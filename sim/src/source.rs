@@ -1,7 +1,8 @@
 //! A source of ops: a recording, a generator, or a server that reacts to what it is answered.
 
+use crate::kv::NewSequence;
 use crate::op::{BufferUse, NameId, Op, TouchRange};
-use crate::units::{BufferId, Nanos};
+use crate::units::{BufferId, Nanos, SequenceId};
 
 /// The next step of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,13 @@ pub enum Answered {
     /// Done (or there was no op yet).
     #[default]
     Done,
+    /// The sequence has its slots.
+    Slots {
+        /// Tokens that were found in the cache.
+        hit: u64,
+        /// Blocks taken.
+        blocks: u64,
+    },
     /// The request did not fit.
     OutOfMemory,
     /// The request's size was refused.
@@ -52,11 +60,22 @@ pub trait Source {
     /// What the last yielded [`Op::Touch`] reaches.
     fn touch(&self) -> TouchRange;
 
+    /// What the last yielded [`Op::KvNew`] asks for; of [`Op::KvMore`], only its tokens and their keys. A source without such ops need
+    /// not say.
+    fn kv(&self) -> NewSequence<'_> {
+        NewSequence::default()
+    }
+
     /// The text of a site, mark or setting of the last yielded op.
     fn text(&self, name: NameId) -> &str;
 
     /// The workload's own number for a live buffer, for reports.
     fn name(&self, id: BufferId) -> u64;
+
+    /// The workload's own number for a live sequence, for reports.
+    fn sequence(&self, seq: SequenceId) -> u64 {
+        u64::from(seq.0)
+    }
 
     /// Are the ops the same whatever they are answered? Only then may a strategy look ahead.
     fn independent(&self) -> bool;

@@ -139,6 +139,10 @@ id!(
     BufferId(u32)
 );
 id!(
+    /// A sequence of the workload, as a dense slot: renumbered when a trace is read, used again after it ended.
+    SequenceId(u32)
+);
+id!(
     /// A stream as the workload numbers it; 0 is the default stream.
     StreamId(u32)
 );

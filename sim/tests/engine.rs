@@ -8,7 +8,7 @@ use vramlab_sim::allocator::{
 use vramlab_sim::audit::Audit;
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
-use vramlab_sim::engine::{RunError, Setup, run};
+use vramlab_sim::engine::{Locking, RunError, Setup, run};
 use vramlab_sim::report::Report;
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::trace::JsonlSource;
@@ -171,6 +171,28 @@ fn an_op_on_a_buffer_of_another_device_is_named() {
         let want = format!("op 1: {what} on device 0 of buffer 7, which is on device 1");
         assert!(error.starts_with(&want), "{error}");
     }
+}
+
+/// Two host threads, each with one alloc of 100 ns; they share one lock, or have one for each stream.
+#[test]
+fn host_threads_queue_for_the_lock_of_their_pool() {
+    let lines = [
+        r#"{"op":"alloc","id":1,"size":512,"stream":1}"#,
+        r#"{"op":"alloc","id":2,"size":512,"stream":2,"thread":1}"#,
+        r#"{"op":"free","id":1}"#,
+    ];
+    let play = |locking| {
+        let text = lines.join("\n");
+        let mut machine = SimMachine::of_capacity(64 << 20);
+        let mut strategies: Vec<Box<dyn Allocator>> = vec![Box::new(Careless::default())];
+        let mut source = JsonlSource::new(text.as_bytes(), "test");
+        let setup = Setup { host_ns: 100, locking, ..Setup::new(&mut machine, &mut strategies) };
+        let report = run(&mut source, setup).expect("runs");
+        (report.lock_ns.count, report.lock_total.0, report.time.0)
+    };
+    // the second thread comes at 0 and waits for 100 ns; the first comes back at 100 ns and waits for the second
+    assert_eq!(play(Locking::Pool), (2, 200, 300));
+    assert_eq!(play(Locking::Stream), (0, 0, 200));
 }
 
 #[test]

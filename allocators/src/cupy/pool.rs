@@ -56,7 +56,19 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Rules("CuPy 14.2.0"),
     OPTIONS,
     "best fit in exact device allocations, a pool for each stream, with a limit",
-);
+)
+.inert(inert);
+
+/// `limit` goes before the environment.
+fn inert(options: &Options) -> Vec<String> {
+    let (limit, environment) = (Limit::OPTION.name, Limit::ENVIRONMENT.name);
+    match (options.get(limit), options.get(environment)) {
+        (Some(_), Some(text)) => {
+            vec![format!("{environment}={text} has no effect: {limit} is given")]
+        }
+        _ => Vec::new(),
+    }
+}
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check(STRATEGY.name, STRATEGY.options)?;

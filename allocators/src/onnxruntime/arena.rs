@@ -201,7 +201,7 @@ impl Arena for OrtArena {
     }
 
     fn counters(&self, book: &Book) -> Vec<(&'static str, u64)> {
-        vec![
+        let mut counters = vec![
             ("num_allocs", book.allocs),
             ("num_reserves", self.reserves),
             ("num_arena_extensions", self.extensions),
@@ -210,9 +210,10 @@ impl Arena for OrtArena {
             ("total_allocated_bytes", book.usage.reserved),
             ("max_bytes_in_use", book.peak_active),
             ("max_alloc_size", book.largest),
-            ("bytes_limit", self.settings.limit),
             ("curr_region_allocation_bytes", self.next_region),
             ("stream_waits", book.uses.waits()),
-        ]
+        ];
+        counters.extend(self.limit().map(|limit| ("bytes_limit", limit)));
+        counters
     }
 }

@@ -57,6 +57,12 @@ impl LastUses {
         self.waits
     }
 
+    /// Are there two streams or more? Before, nothing is kept.
+    #[inline]
+    pub(crate) fn is_many(&self) -> bool {
+        self.many
+    }
+
     /// The strategy hears of a stream.
     #[inline]
     pub(crate) fn see(&mut self, stream: StreamId) {

@@ -66,6 +66,12 @@ impl Piece {
         self.state() == FREE
     }
 
+    /// Bytes asked for, of a block in use.
+    #[inline]
+    pub(crate) const fn requested(&self) -> u64 {
+        (self.b as u64) << 32 | self.a as u64
+    }
+
     /// Is it a whole segment?
     #[inline]
     pub(crate) const fn is_whole(&self) -> bool {
@@ -244,6 +250,18 @@ impl Pieces {
         self.get_mut(slot).address |= FREE;
     }
 
+    /// The neighbour below, or [`NIL`].
+    #[inline]
+    pub(crate) fn before(&self, slot: u32) -> u32 {
+        self.get(slot).prev
+    }
+
+    /// The neighbour above, or [`NIL`].
+    #[inline]
+    pub(crate) fn after(&self, slot: u32) -> u32 {
+        self.get(slot).next
+    }
+
     /// The neighbour below, if it is free.
     #[inline]
     pub(crate) fn free_before(&self, slot: u32) -> Option<u32> {
@@ -351,8 +369,8 @@ impl Pieces {
         if piece.is_free() {
             return LayoutBlock { address, size, requested: 0, state: BlockState::Free, age: 0 };
         }
-        let requested = u64::from(piece.b) << 32 | u64::from(piece.a);
-        LayoutBlock { address, size, requested, state: BlockState::Allocated, age: 0 }
+        let (requested, state) = (piece.requested(), BlockState::Allocated);
+        LayoutBlock { address, size, requested, state, age: 0 }
     }
 }
 

@@ -189,11 +189,16 @@ impl SizeOrder {
     /// The largest piece, lowest address first.
     pub(crate) fn largest(&self, pieces: &Pieces) -> Option<u32> {
         let root = self.roots[self.levels.last()?];
-        let mut at = root;
+        Self::first_in(pieces, root, pieces.get(self.last(pieces)?).units)
+    }
+
+    /// The last piece of the order: the largest, highest address first.
+    pub(crate) fn last(&self, pieces: &Pieces) -> Option<u32> {
+        let mut at = self.roots[self.levels.last()?];
         while pieces.get(at).b != NIL {
             at = pieces.get(at).b;
         }
-        Self::first_in(pieces, root, pieces.get(at).units)
+        Some(at)
     }
 }
 
@@ -236,6 +241,7 @@ mod tests {
                 let walk = std::iter::successors(first, |slot| order.next(&pieces, *slot));
                 assert!(walk.eq(model.iter().map(|(_, _, slot)| *slot)), "in order");
             }
+            assert_eq!(order.last(&pieces), model.last().map(|(_, _, slot)| *slot));
         }
     }
 }

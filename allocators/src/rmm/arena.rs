@@ -42,7 +42,8 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Exact("RMM 26.06"),
     &[ARENA_SIZE],
     "one device block, lent to streams by superblocks of 1 MiB and more; waits for streams",
-);
+)
+.locks_by_stream();
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(Front::new(resource(options)?)))

@@ -22,7 +22,7 @@ use vramlab_sim::units::StreamId;
 use super::ALIGNMENT;
 use super::blocks::Bins;
 use super::coalescing::{DEFAULT_STREAM, Pool};
-use super::settings::{PoolSettings, given};
+use super::settings::{self, PoolSettings, given};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::front::{Front, Resource};
 use crate::registry::{Status, Strategy};
@@ -54,10 +54,22 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Exact("RMM 26.06"),
     &OPTIONS,
     "bins of fixed-size blocks over rmm.pool; none unless both exponents are given",
-);
+)
+.inert(inert);
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(Front::new(resource(options)?)))
+}
+
+/// One exponent without the other makes no bins.
+fn inert(options: &Options) -> Vec<String> {
+    let mut said = settings::inert(options);
+    for (doc, other) in [(&MIN, &MAX), (&MAX, &MIN)] {
+        if let (Some(text), None) = (given(options, doc), given(options, other)) {
+            said.push(format!("{}={text} has no effect: {} is not given", doc.name, other.name));
+        }
+    }
+    said
 }
 
 pub(super) fn resource(options: &Options) -> Result<Binning, OptionError> {

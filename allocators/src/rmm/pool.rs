@@ -25,7 +25,7 @@ use vramlab_sim::driver::{Driver, DriverError};
 use vramlab_sim::units::StreamId;
 
 pub(super) use super::coalescing::Pool;
-use super::settings::PoolSettings;
+use super::settings::{PoolSettings, inert};
 use crate::options::{OptionError, Options};
 use crate::parts::front::{Front, Resource};
 use crate::registry::{Status, Strategy};
@@ -37,7 +37,8 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Exact("RMM 26.06"),
     &PoolSettings::OPTIONS,
     "best fit in a free list for each stream; grows by doubling, gives nothing back",
-);
+)
+.inert(inert);
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     Ok(Box::new(Front::new(resource(options)?)))

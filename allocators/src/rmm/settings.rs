@@ -128,6 +128,17 @@ impl PoolSettings {
     }
 }
 
+/// `reclaim_free_upstream` does nothing without a maximum.
+pub(super) fn inert(options: &Options) -> Vec<String> {
+    let (reclaim, maximum) = (options.get(RECLAIM.name), given(options, &MAXIMUM));
+    match (reclaim, maximum) {
+        (Some(text), None) => {
+            vec![format!("{}={text} has no effect: the pool has no maximum", RECLAIM.name)]
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn initial(options: &Options) -> Result<Initial, OptionError> {
     let text = given(options, &INITIAL).unwrap_or(INITIAL.default);
     if let Some(percent) = text.strip_suffix('%') {

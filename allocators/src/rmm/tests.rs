@@ -67,6 +67,22 @@ fn bad_arguments_are_named_with_what_was_expected() {
     }
 }
 
+#[test]
+fn options_without_effect_are_named() {
+    let said = |spec: &str| {
+        let spec: crate::Spec = spec.parse().expect(spec);
+        let part = spec.strategy();
+        (crate::find(&part.name).expect("a strategy").inert)(&part.options)
+    };
+    let reclaim = "reclaim_free_upstream=true has no effect: the pool has no maximum";
+    assert_eq!(said("rmm.pool:reclaim_free_upstream=true"), [reclaim]);
+    assert_eq!(said("rmm.pool:reclaim_free_upstream=true,maximum_pool_size=1MiB"), [""; 0]);
+    let exponent = "min_size_exponent=8 has no effect: max_size_exponent is not given";
+    assert_eq!(said("rmm.binning:min_size_exponent=8"), [exponent]);
+    let limit = "CUPY_GPU_MEMORY_LIMIT=50% has no effect: limit is given";
+    assert_eq!(said("cupy.pool:CUPY_GPU_MEMORY_LIMIT=50%,limit=1GiB"), [limit]);
+}
+
 /// As Python's `PoolMemoryResource(mr, maximum_pool_size=…)` on a device that is more than twice as large.
 #[test]
 fn a_default_initial_size_above_the_maximum_is_an_argument_error() {

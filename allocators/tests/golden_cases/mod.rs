@@ -50,19 +50,24 @@ impl Case {
         self.all.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The case's fake device: capacity, granularity and placement.
+    /// A machine with the case's fake device.
     pub(crate) fn machine(&self) -> SimMachine {
+        SimMachine::new(self.device())
+    }
+
+    /// The case's fake device: capacity, granularity and placement.
+    pub(crate) fn device(&self) -> DeviceOptions {
         let granule = self.number("device/granularity").unwrap_or(2 << 20);
         let placement = match self.text("device/placement") {
             Some("bump") => AddressPlacement::Bump,
             _ => AddressPlacement::FirstFit,
         };
-        SimMachine::new(DeviceOptions {
+        DeviceOptions {
             capacity: self.number("device/capacity").unwrap_or(1 << 40),
             granule,
             placement,
             ..DeviceOptions::default()
-        })
+        }
     }
 }
 

@@ -146,7 +146,7 @@ impl PyMalloc {
         let reply = self.strategy.notice(&mut self.host, notice).expect("the host has room");
         let Reply::Placed(new) = reply else { panic!("expected a placement") };
         self.live.insert(id, new);
-        if self.host.place(old.address).is_none() {
+        if old.address >= RAW {
             return vec![json!("R")];
         }
         if new.address == old.address {

@@ -1,6 +1,11 @@
 //! What the tests that walk the registry share: a strategy under audit on a machine, and checks of what it says of itself.
 #![allow(dead_code)] // each test file uses its part of it
 
+mod rehearsal;
+
+#[allow(unused_imports)] // as above
+pub(crate) use rehearsal::{build, played, played_as};
+
 use vramlab_allocators::{STRATEGIES, Spec, Strategy, find};
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
@@ -10,14 +15,6 @@ use vramlab_sim::driver::DriverExt;
 use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
-
-/// Alignment that `cudaMalloc` promises, and that `malloc` promises.
-const fn align(memory: Memory) -> u64 {
-    match memory {
-        Memory::Device | Memory::Managed => 256,
-        Memory::Host => 16,
-    }
-}
 
 /// A strategy under audit.
 pub(crate) struct Subject {
@@ -36,12 +33,12 @@ impl Subject {
 
     pub(crate) fn of_spec(spec: &str, capacity: u64) -> Self {
         let parsed: Spec = spec.parse().expect(spec);
-        let inner = vramlab_allocators::build(&parsed).unwrap_or_else(|e| panic!("{spec}: {e}"));
-        let memory = find(&parsed.strategy().name).expect("it was built").memory;
+        let strategy = find(&parsed.strategy().name).expect(spec);
+        let inner = build(&parsed);
         Self {
             name: spec.to_owned(),
-            memory,
-            strategy: Audit::of_memory(memory, inner, align(memory)),
+            memory: strategy.memory,
+            strategy: Audit::of_memory(strategy.memory, inner, strategy.alignment),
             machine: SimMachine::new(DeviceOptions {
                 capacity,
                 host_capacity: capacity,
@@ -100,17 +97,17 @@ impl Subject {
     }
 }
 
-/// Does `scenario` for every strategy that needs nothing from the workload.
+/// Does `scenario` for every strategy that needs no accesses and serves single requests; for one that plans ahead after a rehearsal.
 pub(crate) fn for_every_strategy(scenario: impl Fn(&Strategy)) {
     for_every_strategy_up_to(0, scenario);
 }
 
 /// The same for those that serve requests of so many bytes.
 pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy)) {
-    let able = STRATEGIES.iter().filter(|s| !s.plans_ahead() && !s.accesses);
+    let able = STRATEGIES.iter().filter(|s| !s.accesses && !s.is_cache());
     let able: Vec<_> = able.filter(|s| s.largest.is_none_or(|largest| largest >= bytes)).collect();
     assert!(!able.is_empty(), "the registry is empty");
-    able.into_iter().for_each(scenario);
+    able.into_iter().for_each(|s| played(s.plans_ahead(), || scenario(s)));
 }
 
 /// Numbers below a bound, from a fixed seed.

@@ -12,7 +12,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
 use crate::job::{Input, Place, Times};
 use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json, write_whole};
-use crate::row::Row;
+use crate::row::{KvRow, Row};
 use crate::runs::{self, Pair};
 
 /// Device of a comparison unless another is named.
@@ -224,59 +224,73 @@ fn csv(rows: &[Row]) -> String {
     to_csv(&rows.iter().map(flat).collect::<Vec<_>>())
 }
 
+/// A column of a table, and what a row has for it.
+type Column = (&'static str, fn(&Row) -> String);
+
+/// For requests of memory.
+const COLUMNS: &[Column] = &[
+    ("strategy<", |row| row.strategy.clone()),
+    ("outcome<", |row| row.outcome.to_owned()),
+    ("peak reserved MiB", |row| mib(row.peak_reserved)),
+    ("overhead", |row| ratio(row.overhead)),
+    ("fragmentation", |row| percent(row.fragmentation)),
+    ("internal", |row| percent(row.internal_frag)),
+    ("driver calls", |row| row.memory_calls().to_string()),
+    ("stall ms", |row| format!("{:.2}", row.stall_total_ns as f64 / 1e6)),
+    ("alloc p99 µs", |row| format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3)),
+    ("ooms", |row| (row.ooms + row.invalid_sizes).to_string()),
+    ("races", |row| row.races.to_string()),
+];
+
+/// For sequences of a cache.
+const KV_COLUMNS: &[Column] = &[
+    ("strategy<", |row| row.strategy.clone()),
+    ("outcome<", |row| row.outcome.to_owned()),
+    ("peak reserved MiB", |row| mib(row.peak_reserved)),
+    ("peak allocated MiB", |row| mib(row.peak_allocated)),
+    ("internal", |row| percent(row.internal_frag)),
+    ("hit rate", |row| percent(row.kv.as_ref().and_then(|kv| kv.hit_rate))),
+    ("most sequences", |row| count(row, |kv| kv.peak_sequences)),
+    ("refused", |row| count(row, |kv| kv.refused_sequences + kv.refused_tokens)),
+    ("driver calls", |row| row.memory_calls().to_string()),
+    ("stall ms", |row| format!("{:.2}", row.stall_total_ns as f64 / 1e6)),
+    ("alloc p99 µs", |row| format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3)),
+];
+
+/// Where it was searched for.
+const MIN_CAPACITY: Column =
+    ("min capacity MiB", |row| row.min_capacity.map_or("-".to_owned(), mib));
+
+fn count(row: &Row, of: fn(&KvRow) -> u64) -> String {
+    row.kv.as_ref().map_or_else(|| "-".to_owned(), |kv| of(kv).to_string())
+}
+
 fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
     let mut text = String::new();
     for block in rows.chunk_by(|a, b| a.input == b.input && a.seed == b.seed) {
         let first = &block[0];
-        let floor = block.iter().find(|r| r.ran()).map_or(0, |r| r.live_floor);
         let seed = first.seed.map_or(String::new(), |s| format!(", seed {s}"));
-        let heading = format!(
-            "{}{seed}: {} ops, live floor {} MiB",
-            first.input,
-            block.iter().map(|r| r.ops).max().unwrap_or(0),
-            mib(floor)
-        );
+        let ops = block.iter().map(|r| r.ops).max().unwrap_or(0);
+        let mut heading = format!("{}{seed}: {ops} ops", first.input);
+        let sequences = block.iter().any(|row| row.kv.is_some());
+        let columns = if sequences { KV_COLUMNS } else { COLUMNS };
+        if !sequences {
+            // with sequences it depends on how much a cache lets them share
+            let floor = block.iter().find(|r| r.ran()).map_or(0, |r| r.live_floor);
+            heading += &format!(", live floor {} MiB", mib(floor));
+        }
         text += &if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
         let searched = block.iter().any(|row| row.min_capacity.is_some());
-        let mut titles = vec![
-            "strategy<",
-            "outcome<",
-            "peak reserved MiB",
-            "overhead",
-            "fragmentation",
-            "internal",
-            "driver calls",
-            "stall ms",
-            "alloc p99 µs",
-            "ooms",
-            "races",
-        ];
-        if searched {
-            titles.push("min capacity MiB");
-        }
+        let columns: Vec<Column> =
+            columns.iter().chain(searched.then_some(&MIN_CAPACITY)).copied().collect();
+        let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
         let mut grid = Grid::new(&titles);
         for row in block {
             if row.ran() {
-                let mut cells = vec![
-                    row.strategy.clone(),
-                    row.outcome.to_owned(),
-                    mib(row.peak_reserved),
-                    ratio(row.overhead),
-                    percent(row.fragmentation),
-                    percent(row.internal_frag),
-                    row.memory_calls().to_string(),
-                    format!("{:.2}", row.stall_total_ns as f64 / 1e6),
-                    format!("{:.2}", row.alloc_ns.p99 as f64 / 1e3),
-                    (row.ooms + row.invalid_sizes).to_string(),
-                    row.races.to_string(),
-                ];
-                if searched {
-                    cells.push(row.min_capacity.map_or("-".to_owned(), mib));
-                }
-                grid.row(cells);
+                grid.row(columns.iter().map(|(_, cell)| cell(row)).collect());
             } else {
                 let mut cells = vec![row.strategy.clone(), row.outcome.to_owned()];
-                cells.resize(titles.len(), "-".to_owned());
+                cells.resize(columns.len(), "-".to_owned());
                 grid.row(cells);
             }
         }

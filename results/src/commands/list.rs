@@ -2,7 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use vramlab_allocators::STRATEGIES;
+use vramlab_allocators::registry::WRAPPERS;
+use vramlab_allocators::{OptionDoc, STRATEGIES};
 use vramlab_sim::units::Bytes;
 use vramlab_workloads::registry::WORKLOADS;
 
@@ -70,17 +71,7 @@ pub fn run(args: &ListArgs, common: &Common) -> Outcome {
 
 fn entries(kind: What) -> Vec<Value> {
     match kind {
-        What::Strategies => STRATEGIES
-            .iter()
-            .map(|s| {
-                let options: Vec<Value> = s
-                    .options
-                    .iter()
-                    .map(|o| json!({"name": o.name, "default": o.default, "help": o.help}))
-                    .collect();
-                json!({"kind": "strategy", "name": s.name, "status": s.status.to_string(), "summary": s.summary, "options": options})
-            })
-            .collect(),
+        What::Strategies => strategies(),
         What::Workloads => WORKLOADS
             .iter()
             .map(|w| {
@@ -103,6 +94,20 @@ fn entries(kind: What) -> Vec<Value> {
             FORMATS.iter().map(|(name, carries)| json!({"kind": "format", "name": name, "summary": carries, "options": []})).collect()
         }
     }
+}
+
+/// The strategies, then the wrappers as they are joined to a name.
+fn strategies() -> Vec<Value> {
+    let options = |docs: &[OptionDoc]| -> Vec<Value> {
+        docs.iter().map(|o| json!({"name": o.name, "default": o.default, "help": o.help})).collect()
+    };
+    let strategies = STRATEGIES.iter().map(|s| {
+        json!({"kind": "strategy", "name": s.name, "status": s.status.to_string(), "summary": s.summary, "options": options(s.options)})
+    });
+    let wrappers = WRAPPERS.iter().map(|w| {
+        json!({"kind": "wrapper", "name": format!("+{}", w.name), "status": w.status.to_string(), "summary": w.summary, "options": options(w.options)})
+    });
+    strategies.chain(wrappers).collect()
 }
 
 fn grid(kind: What, records: &[Value], with_options: bool, markdown: bool) -> String {

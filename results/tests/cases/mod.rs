@@ -1,5 +1,6 @@
 //! Runs one case. Forms, fields and neutral names: `cases/README.md` of the shared sets.
 
+mod kv;
 mod pymalloc;
 mod snapshot;
 mod table;
@@ -71,7 +72,8 @@ pub(crate) fn run_case(case: &Value, tally: &mut Tally) {
         "trace" => trace::run(id, input, &checks, tally),
         "table" => table::run(id, input, &checks, tally),
         "snapshot_json" | "pickle_hex" => snapshot::run(id, input, &checks, tally),
-        "kv" | "kv_calls" => Err("paged caches come with a later part".to_owned()),
+        "kv" => kv::run(id, input, &checks, tally),
+        "kv_calls" => Err("the calls of this form are not known".to_owned()),
         "oom_messages" => Err("explaining messages comes with a later part".to_owned()),
         "pymalloc" => pymalloc::run(id, input, &checks, tally),
         "uvm" => {

@@ -42,9 +42,9 @@ impl Observer for Recorder {
         now.peak_allocated = now.peak_allocated.max(now.allocated);
         now.peak_reserved = seen.held.peak_reserved;
         let result = match seen.outcome {
-            Outcome::Refused(_) => "oom",
+            Outcome::Refused(_) | Outcome::NoSlots(_) => "oom",
             Outcome::Skipped => "skip",
-            Outcome::Done | Outcome::Placed(_) => "ok",
+            Outcome::Done | Outcome::Placed(_) | Outcome::Slots { .. } => "ok",
         };
         if result == "oom" {
             now.ooms += 1;
@@ -79,7 +79,8 @@ pub(crate) fn run(
     let neutral = input["allocator"].as_str().unwrap_or_default();
     let names: Vec<&str> = match neutral {
         "any" | "every strategy" | "any caching strategy" => {
-            vramlab_allocators::STRATEGIES.iter().map(|s| s.name).collect()
+            let able = vramlab_allocators::STRATEGIES.iter().filter(|s| !s.is_cache());
+            able.map(|s| s.name).collect()
         }
         other => vec![our_name(other).unwrap_or(other)],
     };
@@ -237,6 +238,15 @@ fn run_variant(name: &str, input: &Value, variant: &str, ops_key: &str) -> Resul
             match key.as_str() {
                 "private_pool" => private_pool = value == true,
                 "rounding" => drop(options.insert("version".to_owned(), "legacy".to_owned())),
+                "release_idle_before_device_alloc" => {
+                    // what is meant by not releasing is the first version, which never did
+                    let option = if value == true {
+                        "free_when_no_cache_hit"
+                    } else {
+                        "allow_free_idle_chunk"
+                    };
+                    options.insert(option.to_owned(), text(value));
+                }
                 _ => drop(options.insert(key.clone(), text(value))),
             }
         }

@@ -3,7 +3,7 @@
 use crate::allocator::{Block, Placement};
 use crate::driver::Address;
 use crate::race::{BufferHistory, RaceFinder};
-use crate::units::{BufferId, DeviceId};
+use crate::units::{BufferId, DeviceId, StreamId};
 
 /// What became of a slot's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +26,21 @@ pub(super) struct Buffer {
     pub(super) size: u64,
     pub(super) requested: u64,
     pub(super) device: DeviceId,
+    /// The stream that asked.
+    pub(super) stream: StreamId,
     pub(super) state: State,
     pub(super) history: Option<BufferHistory>,
 }
 
 impl Buffer {
-    pub(super) fn live(device: DeviceId, requested: u64, placement: Placement) -> Self {
+    pub(super) fn live(
+        device: DeviceId,
+        stream: StreamId,
+        requested: u64,
+        placement: Placement,
+    ) -> Self {
         let Placement { block, address, size } = placement;
-        Self { block, address, size, requested, device, state: State::Live, history: None }
+        Self { block, address, size, requested, device, stream, state: State::Live, history: None }
     }
 
     /// A request for `wanted` bytes that was refused.
@@ -44,6 +51,7 @@ impl Buffer {
             size: 0,
             requested: wanted,
             device,
+            stream: StreamId(0),
             state: State::Failed,
             history: None,
         }
@@ -67,7 +75,7 @@ impl Buffers {
     pub(super) fn adopt(&mut self, prelude: Prelude) -> Vec<u64> {
         let requested = prelude.0.iter().map(|(_, requested, _)| *requested).collect();
         for (id, requested, placement) in prelude.0 {
-            self.put(id, Buffer::live(DeviceId(0), requested, placement));
+            self.put(id, Buffer::live(DeviceId(0), StreamId(0), requested, placement));
         }
         requested
     }

@@ -2,6 +2,7 @@
 
 use crate::allocator::AllocError;
 use crate::driver::DriverError;
+use crate::kv::KvError;
 use crate::source::SourceError;
 use crate::units::DeviceId;
 
@@ -47,6 +48,18 @@ pub enum RunError {
         /// The buffer's device.
         home: DeviceId,
     },
+    /// An op that names a sequence that it cannot mean.
+    #[error("op {op}: {what} of sequence {name}, {wrong}")]
+    Sequence {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// The workload's own number.
+        name: u64,
+        /// What is wrong with it.
+        wrong: &'static str,
+    },
     /// There is no such device, or no strategy for it.
     #[error("op {op}: device {device} does not exist; this run has {count}")]
     NoDevice {
@@ -66,6 +79,16 @@ pub enum RunError {
         what: &'static str,
         /// Its words.
         error: AllocError,
+    },
+    /// The cache refused something other than a sequence or its tokens.
+    #[error("op {op} ({what}): {error}")]
+    Cache {
+        /// Index.
+        op: u64,
+        /// Name of the op.
+        what: &'static str,
+        /// Its words.
+        error: KvError,
     },
     /// The device said something other than out of memory.
     #[error("driver_error at op {op} ({what}): {error}")]

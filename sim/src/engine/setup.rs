@@ -1,10 +1,11 @@
 //! What a run is made of, and what an observer sees of it.
 
-use super::Prelude;
+use super::{Locking, Prelude};
 use crate::allocator::{AllocError, Allocator, Placement, Usage};
+use crate::kv::{KvCache, KvError};
 use crate::machine::{Held, Machine, Memory};
 use crate::op::Op;
-use crate::source::Source;
+use crate::source::{Answered, Source};
 
 /// What a run is made of.
 pub struct Setup<'a> {
@@ -12,10 +13,14 @@ pub struct Setup<'a> {
     pub machine: &'a mut dyn Machine,
     /// One strategy per device, by device number.
     pub strategies: &'a mut [Box<dyn Allocator>],
+    /// One cache per device, above its strategy; with none, ops of sequences are skipped and counted.
+    pub caches: &'a mut [Box<dyn KvCache>],
     /// Host time of an alloc or free that needs no driver call, in ns.
     pub host_ns: u64,
     /// The memory that the strategies manage: what `reserved` counts.
     pub memory: Memory,
+    /// The locks that host threads queue for.
+    pub locking: Locking,
     /// Hears every op.
     pub observer: Option<&'a mut dyn Observer>,
     /// Keep figures at each mark.
@@ -25,13 +30,15 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// The plain run: no observer, no marks, no prelude, hits cost nothing.
+    /// The plain run: no caches, no observer, no marks, no prelude, hits cost nothing.
     pub fn new(machine: &'a mut dyn Machine, strategies: &'a mut [Box<dyn Allocator>]) -> Self {
         Self {
             machine,
             strategies,
+            caches: &mut [],
             host_ns: 0,
             memory: Memory::Device,
+            locking: Locking::Pool,
             observer: None,
             keep_marks: false,
             prelude: Prelude::default(),
@@ -48,8 +55,36 @@ pub enum Outcome {
     Placed(Placement),
     /// A request was not served.
     Refused(AllocError),
+    /// A sequence has its slots: tokens found, and blocks taken.
+    Slots {
+        /// Tokens that were found in the cache.
+        hit: u64,
+        /// Blocks taken.
+        blocks: u64,
+    },
+    /// A sequence did not get its slots.
+    NoSlots(KvError),
     /// Nothing happened.
     Skipped,
+}
+
+impl Outcome {
+    /// Did something happen?
+    pub(super) const fn is_progress(&self) -> bool {
+        !matches!(self, Self::Refused(_) | Self::NoSlots(_) | Self::Skipped)
+    }
+
+    /// What the source hears of it.
+    pub(super) const fn answer(&self) -> Answered {
+        match self {
+            Self::Done | Self::Placed(_) => Answered::Done,
+            Self::Slots { hit, blocks } => Answered::Slots { hit: *hit, blocks: *blocks },
+            Self::Refused(AllocError::InvalidSize { .. })
+            | Self::NoSlots(KvError::TooLong { .. }) => Answered::InvalidSize,
+            Self::Refused(_) | Self::NoSlots(_) => Answered::OutOfMemory,
+            Self::Skipped => Answered::Skipped,
+        }
+    }
 }
 
 /// An op as an observer sees it, after it is done.

@@ -3,9 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{AllocError, Allocator, BlockState, Layout, Usage};
+use crate::kv::KvError;
 use crate::machine::{Held, Machine, Memory};
+use crate::op::Op;
 use crate::race::RaceFinder;
-use crate::report::{Figures, Level, MarkFigures, Report, Spread};
+use crate::report::{Figures, KvFigures, Level, MarkFigures, Report, Spread};
 use crate::units::{DeviceId, Nanos};
 
 /// Figures so far.
@@ -13,6 +15,7 @@ pub(super) struct Tally {
     pub(super) devices: Vec<Figures>,
     /// Of all devices together, where there are several.
     total: Figures,
+    pub(super) kv: KvFigures,
     host_ns: u64,
     memory: Memory,
     allocs: u64,
@@ -22,6 +25,8 @@ pub(super) struct Tally {
     alloc_ns: Spread,
     stall_ns: Spread,
     stall_total: u64,
+    lock_ns: Spread,
+    lock_total: u64,
     request_ns: Spread,
     requests: FxHashMap<u64, Nanos>,
     counters: Vec<(&'static str, u64)>,
@@ -37,6 +42,7 @@ impl Tally {
         Self {
             devices: vec![Figures::default(); devices],
             total: Figures::default(),
+            kv: KvFigures::default(),
             host_ns,
             memory,
             allocs: 0,
@@ -46,6 +52,8 @@ impl Tally {
             alloc_ns: Spread::new(host_ns),
             stall_ns: Spread::new(0),
             stall_total: 0,
+            lock_ns: Spread::new(0),
+            lock_total: 0,
             request_ns: Spread::new(0),
             requests: FxHashMap::default(),
             counters: Vec::new(),
@@ -144,6 +152,11 @@ impl Tally {
         self.stall_total += ns;
     }
 
+    pub(super) fn lock_waited(&mut self, ns: u64) {
+        self.lock_ns.record(ns);
+        self.lock_total += ns;
+    }
+
     pub(super) fn refused(&mut self, op: u64, error: &AllocError) {
         if matches!(error, AllocError::InvalidSize { .. }) {
             self.invalid_sizes += 1;
@@ -151,6 +164,16 @@ impl Tally {
             self.ooms += 1;
         }
         self.first_oom.get_or_insert_with(|| (op, error.to_string()));
+    }
+
+    pub(super) fn kv_refused(&mut self, index: u64, op: &Op, error: &KvError) {
+        if matches!(op, Op::KvMore { .. }) {
+            self.kv.refused_tokens += 1;
+        } else {
+            self.kv.refused_sequences += 1;
+        }
+        self.ooms += 1;
+        self.first_oom.get_or_insert_with(|| (index, error.to_string()));
     }
 
     pub(super) fn unsupported(&mut self, op: &'static str) {
@@ -207,10 +230,13 @@ impl Tally {
             first_oom,
             devices: self.devices,
             total,
+            kv: (self.kv != KvFigures::default()).then_some(self.kv),
             external_frag,
             alloc_ns: self.alloc_ns.summary(),
             stall_ns: self.stall_ns.summary(),
             stall_total: Nanos(self.stall_total),
+            lock_ns: self.lock_ns.summary(),
+            lock_total: Nanos(self.lock_total),
             request_ns: self.request_ns.summary(),
             time: machine.now(),
             driver_calls: machine.calls(),

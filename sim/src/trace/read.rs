@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::io::BufRead;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::explain::{explain, not_utf8, refused_unit};
 use super::raw::{DIRECTIONS, OPS, RawOp};
+use super::slots::Slots;
+use crate::kv::{KeyRun, NewSequence};
 use crate::op::{BufferUse, NameId, Op, TouchRange};
 use crate::source::{Answered, Source, SourceError, Step};
-use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, StreamId};
+use crate::units::{BufferId, DeviceId, EventId, Nanos, PoolId, SequenceId, StreamId};
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: u64 = 1 << 24;
@@ -27,14 +29,11 @@ pub struct JsonlSource<R> {
     text: String,
     queued: VecDeque<Step>,
     device: DeviceId,
+    thread: u32,
     truncated: bool,
-    seen_alloc: bool,
     gaps: u64,
-    /// Slot of each live id.
-    slots: FxHashMap<u64, BufferId>,
-    /// Id of each slot.
-    names: Vec<u64>,
-    unused: Vec<BufferId>,
+    buffers: Slots,
+    sequences: Slots,
     /// Ids whose free is deferred: `free_completed` gives the slot back.
     deferred: FxHashSet<u64>,
     /// Ids of the last frees that were not deferred, newest last.
@@ -43,6 +42,9 @@ pub struct JsonlSource<R> {
     touch: TouchRange,
     /// Texts of the op in hand, by [`NameId`]; the first is always empty.
     texts: [String; 3],
+    /// What the last op of a sequence asks for, but for its keys.
+    kv: NewSequence<'static>,
+    keys: Vec<KeyRun>,
     done: bool,
 }
 
@@ -56,17 +58,18 @@ impl<R: BufRead> JsonlSource<R> {
             text: String::new(),
             queued: VecDeque::new(),
             device: DeviceId(0),
+            thread: 0,
             truncated: false,
-            seen_alloc: false,
             gaps: 0,
-            slots: FxHashMap::default(),
-            names: Vec::new(),
-            unused: Vec::new(),
+            buffers: Slots::new("buffer", "alloc"),
+            sequences: Slots::new("sequence", "kv_new"),
             deferred: FxHashSet::default(),
             freed: VecDeque::new(),
             uses: Vec::new(),
             touch: TouchRange::default(),
             texts: Default::default(),
+            kv: NewSequence::default(),
+            keys: Vec::new(),
             done: false,
         }
     }
@@ -80,6 +83,12 @@ impl<R: BufRead> JsonlSource<R> {
         self.line
     }
 
+    /// Bytes that the kept texts take.
+    #[cfg(test)]
+    pub(super) fn kept_text(&self) -> usize {
+        self.texts.iter().map(String::capacity).sum()
+    }
+
     /// Keeps a text until the next line is read.
     fn keep(&mut self, place: u32, text: &str) -> NameId {
         let kept = &mut self.texts[place as usize];
@@ -88,56 +97,34 @@ impl<R: BufRead> JsonlSource<R> {
         NameId(place)
     }
 
-    /// A slot for an id that becomes live.
-    fn open(&mut self, id: u64) -> Result<BufferId, SourceError> {
-        if self.slots.contains_key(&id) {
-            return Err(self.error(format!(
-                "alloc of buffer {id}, which is live already; expected an id that is not in use"
-            )));
-        }
-        let slot = match self.unused.pop() {
-            Some(slot) => {
-                self.names[slot.0 as usize] = id;
-                slot
-            }
-            None => {
-                self.names.push(id);
-                BufferId(self.names.len() as u32 - 1)
-            }
-        };
-        self.slots.insert(id, slot);
-        Ok(slot)
-    }
-
-    /// The slot of a live id; `Ok(None)` for a gap.
+    /// The slot of a live buffer; `Ok(None)` for a gap.
     fn live(&mut self, op: &str, id: u64) -> Result<Option<BufferId>, SourceError> {
-        match self.slots.get(&id) {
-            Some(slot) => Ok(Some(*slot)),
-            None if self.truncated || !self.seen_alloc => {
-                self.gaps += 1;
-                Ok(None)
-            }
-            None => Err(self.error(format!(
-                "{op} of buffer {id}, which is not live; expected an id of an earlier alloc that was not freed since"
-            ))),
-        }
+        let slot = self.buffers.live(op, id, self.truncated).map_err(|what| self.error(what))?;
+        self.gaps += u64::from(slot.is_none());
+        Ok(slot.map(BufferId))
     }
 
-    fn close(&mut self, id: u64) {
-        if let Some(slot) = self.slots.remove(&id) {
-            self.unused.push(slot);
-        }
+    /// The slot of a live sequence; `Ok(None)` for a gap.
+    fn live_sequence(&mut self, op: &str, id: u64) -> Result<Option<SequenceId>, SourceError> {
+        let slot = self.sequences.live(op, id, self.truncated).map_err(|what| self.error(what))?;
+        self.gaps += u64::from(slot.is_none());
+        Ok(slot.map(SequenceId))
+    }
+
+    /// A slot for a sequence that becomes live.
+    fn begin(&mut self, op: &str, id: u64) -> Result<SequenceId, SourceError> {
+        self.sequences.open(op, id).map(SequenceId).map_err(|what| self.error(what))
     }
 
     /// A buffer is free at once.
     fn free(&mut self, id: u64, slot: BufferId, stream: Option<StreamId>) -> Op {
-        self.close(id);
+        self.buffers.close(id);
         Op::Free { id: slot, stream }
     }
 
     /// Where a deferred free ends. Without such a free it is the free itself; after one that was not deferred it says nothing new.
     fn complete(&mut self, name: &str, id: u64) -> Result<Option<Op>, SourceError> {
-        if !self.slots.contains_key(&id)
+        if self.buffers.get(id).is_none()
             && let Some(at) = self.freed.iter().rposition(|freed| *freed == id)
         {
             self.freed.remove(at);
@@ -147,7 +134,7 @@ impl<R: BufRead> JsonlSource<R> {
         if !self.deferred.remove(&id) {
             return Ok(Some(self.free(id, slot, None)));
         }
-        self.close(id);
+        self.buffers.close(id);
         Ok(Some(Op::FreeCompleted { id: slot }))
     }
 
@@ -214,6 +201,10 @@ impl<R: BufRead> JsonlSource<R> {
             return Err(self.error(format!("no field \"op\"; expected one of {OPS}")));
         };
         let op = self.op(name, raw)?;
+        if raw.thread != self.thread {
+            self.thread = raw.thread;
+            self.queued.push_back(Step::Op(Op::Thread { thread: self.thread }));
+        }
         if let Some(t) = raw.t {
             self.queued.push_back(Step::WaitUntil(Nanos(t)));
         }
@@ -241,8 +232,8 @@ impl<R: BufRead> JsonlSource<R> {
             "alloc" => {
                 let (id, size) = (need!(id), need!(size));
                 let site = raw.site.as_deref().map_or(NameId(0), |s| self.keep(1, s));
-                self.seen_alloc = true;
-                Op::Alloc { id: self.open(id)?, stream, site, size }
+                let slot = self.buffers.open(name, id).map_err(|what| self.error(what))?;
+                Op::Alloc { id: BufferId(slot), stream, site, size }
             }
             "free" => {
                 let id = need!(id);
@@ -327,6 +318,32 @@ impl<R: BufRead> JsonlSource<R> {
                 };
                 Op::Set { key: self.keep(1, key), value: self.keep(2, value) }
             }
+            "kv_new" | "kv_more" => {
+                let (id, tokens) = (need!(seq), need!(tokens));
+                let slot = if name == "kv_new" {
+                    Some(self.begin(name, id)?)
+                } else {
+                    self.live_sequence(name, id)?
+                };
+                let Some(seq) = slot else { return Ok(None) };
+                self.keys.clear();
+                self.keys.extend(raw.keys.iter().map(|run| run.get()));
+                let RawOp { chunk, headroom, watermark, token_bytes, .. } = *raw;
+                let keys = &[];
+                self.kv = NewSequence { tokens, keys, chunk, headroom, watermark, token_bytes };
+                if name == "kv_new" { Op::KvNew { seq } } else { Op::KvMore { seq } }
+            }
+            "kv_fork" => {
+                let (id, parent) = (need!(seq), need!(from));
+                let Some(from) = self.live_sequence(name, parent)? else { return Ok(None) };
+                Op::KvFork { seq: self.begin(name, id)?, from }
+            }
+            "kv_free" => {
+                let id = need!(seq);
+                let Some(seq) = self.live_sequence(name, id)? else { return Ok(None) };
+                self.sequences.close(id);
+                Op::KvFree { seq }
+            }
             "request" => Op::Request { req: need!(req) },
             "response" => Op::Response { req: need!(req) },
             "mark" => {
@@ -355,12 +372,20 @@ impl<R: BufRead> Source for JsonlSource<R> {
         self.touch
     }
 
+    fn kv(&self) -> NewSequence<'_> {
+        NewSequence { keys: &self.keys, ..self.kv }
+    }
+
     fn text(&self, name: NameId) -> &str {
         self.texts.get(name.0 as usize).map_or("", String::as_str)
     }
 
     fn name(&self, id: BufferId) -> u64 {
-        self.names.get(id.0 as usize).copied().unwrap_or(u64::from(id.0))
+        self.buffers.name(id.0)
+    }
+
+    fn sequence(&self, seq: SequenceId) -> u64 {
+        self.sequences.name(seq.0)
     }
 
     fn independent(&self) -> bool {
@@ -369,109 +394,5 @@ impl<R: BufRead> Source for JsonlSource<R> {
 
     fn gaps(&self) -> u64 {
         self.gaps
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ops(text: &str) -> Result<Vec<Op>, SourceError> {
-        let mut source = JsonlSource::new(text.as_bytes(), "t.jsonl");
-        let mut ops = Vec::new();
-        loop {
-            match source.next(Nanos(0), Answered::Done)? {
-                Step::Op(op) => ops.push(op),
-                Step::WaitUntil(_) => {}
-                Step::End => return Ok(ops),
-            }
-        }
-    }
-
-    #[test]
-    fn slots_are_used_again_after_a_free() {
-        let got = ops("{\"op\":\"alloc\",\"id\":70,\"size\":1}\n{\"op\":\"free\",\"id\":70}\n{\"op\":\"alloc\",\"id\":71,\"size\":2}").expect("reads");
-        assert!(matches!(got[2], Op::Alloc { id: BufferId(0), size: 2, .. }), "{got:?}");
-    }
-
-    #[test]
-    fn frees_before_the_first_alloc_are_gaps_and_later_ones_errors() {
-        assert_eq!(ops("{\"op\":\"free\",\"id\":1}").expect("a gap"), []);
-        let error = ops("{\"op\":\"alloc\",\"id\":1,\"size\":1}\n{\"op\":\"free\",\"id\":2}")
-            .expect_err("an error");
-        assert_eq!(error.place, "t.jsonl: line 2");
-        assert!(error.what.starts_with("free of buffer 2, which is not live"), "{}", error.what);
-    }
-
-    #[test]
-    fn bad_lines_name_the_line_and_what_was_expected() {
-        for (text, want) in [
-            ("{\"op\":\"alloc\",\"id\":1}", "alloc has no field \"size\""),
-            (
-                "{\"op\":\"alloc\",\"id\":1,\"size\":-5}",
-                "size: found -5, expected a whole number from 0 to 2^64-1",
-            ),
-            ("{\"op\":\"free\",\"id\":1,\"stream\":\"a\"}", "stream: found \"a\", expected"),
-            ("[1,2]", "found a list, expected an object such as"),
-            ("{\"op\":", "no JSON (EOF while parsing a value, column 6)"),
-            ("{\"op\":\"mark\",\"op\":\"mark\"}", "duplicate field `op`"),
-            ("{\"vramlab_trace\":1,\"unit\":\"KiB\"}", "unit is \"KiB\"; expected bytes"),
-            ("{\"op\":\"alok\"}", "unknown op \"alok\""),
-            ("hello", "no JSON"),
-            ("{\"op\":\"copy\",\"dir\":\"up\",\"bytes\":1}", "expected h2d, d2h, d2d, p2p or disk"),
-            ("{\"vramlab_trace\":2}", "this program reads version 1"),
-            ("{}", "no field \"op\""),
-        ] {
-            let error = ops(text).expect_err(text);
-            assert_eq!(error.place, "t.jsonl: line 1");
-            assert!(error.what.contains(want), "{text}: {}", error.what);
-        }
-    }
-
-    /// Files of the design's own form say `free`, and `free_completed` where it ended; a generator may say the latter alone.
-    #[test]
-    fn a_completion_without_a_deferred_free_frees_what_is_live_and_only_that() {
-        let alloc = "{\"op\":\"alloc\",\"id\":1,\"size\":1}\n";
-        let done = "{\"op\":\"free_completed\",\"id\":1}\n";
-        let got = ops(&format!("{alloc}{done}{alloc}")).expect("a free");
-        assert!(matches!(got[1], Op::Free { id: BufferId(0), stream: None }), "{got:?}");
-        let free = "{\"op\":\"free\",\"id\":1}\n";
-        let other = "{\"op\":\"alloc\",\"id\":2,\"size\":1}\n";
-        assert_eq!(ops(&format!("{alloc}{free}{other}{done}")).expect("passed over").len(), 3);
-        let error = ops(&format!("{alloc}{free}{done}{done}")).expect_err("none is left");
-        assert_eq!(error.place, "t.jsonl: line 4");
-        assert!(error.what.starts_with("free_completed of buffer 1, which is not live"));
-        let mut source = JsonlSource::new(done.as_bytes(), "t.jsonl");
-        assert_eq!(source.next(Nanos(0), Answered::Done), Ok(Step::End));
-        assert_eq!(source.gaps(), 1, "before the first alloc it is a gap");
-    }
-
-    #[test]
-    fn texts_are_kept_for_the_op_in_hand_only() {
-        let text: String =
-            (0..1000).map(|n| format!("{{\"op\":\"mark\",\"name\":\"step {n}\"}}\n")).collect();
-        let mut source = JsonlSource::new(text.as_bytes(), "t.jsonl");
-        for n in 0..1000 {
-            let Ok(Step::Op(Op::Mark { name })) = source.next(Nanos(0), Answered::Done) else {
-                panic!("a mark")
-            };
-            assert_eq!(source.text(name), format!("step {n}"));
-        }
-        let kept: usize = source.texts.iter().map(String::capacity).sum();
-        assert!(kept < 100, "{kept} bytes of text");
-    }
-
-    #[test]
-    fn a_byte_order_mark_is_passed_over_and_utf_16_is_named() {
-        let line = "{\"op\":\"alloc\",\"id\":1,\"size\":1}";
-        assert_eq!(ops(&format!("\u{feff}{line}")).expect("reads").len(), 1);
-        let wide: Vec<u8> =
-            format!("\u{feff}{line}").encode_utf16().flat_map(u16::to_le_bytes).collect();
-        for bytes in [&wide[..], &wide[2..]] {
-            let mut source = JsonlSource::new(bytes, "t.jsonl");
-            let error = source.next(Nanos(0), Answered::Done).expect_err("UTF-16");
-            assert_eq!(error.place, "t.jsonl: line 1");
-            assert!(error.what.contains("UTF-16") && error.what.contains("UTF-8"), "{error}");
-        }
     }
 }

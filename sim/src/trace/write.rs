@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::raw::{DIRECTIONS, RawOp};
+use super::raw::{DIRECTIONS, RawKeys, RawOp};
 use crate::op::Op;
 use crate::source::{Source, Step};
 use crate::units::DeviceId;
@@ -23,6 +23,7 @@ pub struct Header<'a> {
 pub struct JsonlWriter<W> {
     out: W,
     device: DeviceId,
+    thread: u32,
     time: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl<W: Write> JsonlWriter<W> {
             }
         }
         writeln!(out, "{line}")?;
-        Ok(Self { out, device: DeviceId(0), time: None })
+        Ok(Self { out, device: DeviceId(0), thread: 0, time: None })
     }
 
     /// Writes a step that `source` has just yielded.
@@ -68,9 +69,14 @@ impl<W: Write> JsonlWriter<W> {
                 self.device = *device;
                 Ok(())
             }
+            Step::Op(Op::Thread { thread }) => {
+                self.thread = *thread;
+                Ok(())
+            }
             Step::Op(op) => {
                 let mut raw = to_raw(op, source);
                 raw.device = self.device.0;
+                raw.thread = self.thread;
                 raw.t = self.time.take();
                 serde_json::to_writer(&mut self.out, &raw)?;
                 self.out.write_all(b"\n")
@@ -121,7 +127,7 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             (raw.event, raw.stream) = (Some(event.0), Some(stream.0))
         }
         Op::Sync { stream } => raw.stream = stream.map(|s| s.0),
-        Op::EmptyCache | Op::Device { .. } => {}
+        Op::EmptyCache | Op::Device { .. } | Op::Thread { .. } => {}
         Op::Trim { keep } => raw.keep = Some(keep),
         Op::PoolBegin { pool, stream } => (raw.pool, raw.stream) = (Some(pool.0), Some(stream.0)),
         Op::PoolEnd { pool } | Op::PoolRelease { pool } => raw.pool = Some(pool.0),
@@ -130,6 +136,17 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             raw.key = Some(Cow::Borrowed(source.text(key)));
             raw.value = Some(Cow::Borrowed(source.text(value)));
         }
+        Op::KvNew { seq } | Op::KvMore { seq } => {
+            let ask = source.kv();
+            (raw.seq, raw.tokens) = (Some(source.sequence(seq)), Some(ask.tokens));
+            raw.keys = ask.keys.iter().map(|run| RawKeys::new(*run)).collect();
+            (raw.chunk, raw.headroom) = (ask.chunk, ask.headroom);
+            (raw.watermark, raw.token_bytes) = (ask.watermark, ask.token_bytes);
+        }
+        Op::KvFork { seq, from } => {
+            (raw.seq, raw.from) = (Some(source.sequence(seq)), Some(source.sequence(from)));
+        }
+        Op::KvFree { seq } => raw.seq = Some(source.sequence(seq)),
         Op::Request { req } | Op::Response { req } => raw.req = Some(req),
         Op::Mark { name } => raw.name = Some(Cow::Borrowed(source.text(name))),
     }
@@ -159,6 +176,10 @@ mod tests {
             r#"{"op":"trim","keep":7}"#,
             r#"{"op":"pool_begin","stream":1,"pool":4}"#,
             r#"{"op":"set","key":"conf","value":"a:b"}"#,
+            r#"{"op":"kv_new","seq":5,"tokens":20,"keys":[[3,0,16],7],"chunk":8,"headroom":0,"watermark":true,"token_bytes":131072}"#,
+            r#"{"op":"kv_more","seq":5,"tokens":2,"keys":[7]}"#,
+            r#"{"op":"kv_fork","seq":6,"from":5}"#,
+            r#"{"op":"kv_free","seq":5}"#,
             r#"{"op":"request","req":1}"#,
             r#"{"op":"mark","name":"step"}"#,
             r#"{"op":"free","id":9,"deferred":true}"#,

@@ -2,7 +2,7 @@
 //! only when the cycle collector runs, which knows nothing of device memory.
 //!
 //! Rules from `Modules/gcmodule.c` and `Include/internal/pycore_gc.h` of CPython 3.11; **not checked against the real one yet**, but held to recordings of
-//! PyTorch programs with and without cycles (`results/tests/recorded.rs`: peaks within 3 %). Each rule has a test of its name.
+//! PyTorch programs with and without cycles (`results/tests/refcycle.rs`: peaks within 3 %). Each rule has a test of its name.
 //!
 //! | rule | what it says |
 //! |---|---|
@@ -45,6 +45,8 @@ pub const WRAPPER: Wrapper = Wrapper {
     make: new,
     status: Status::Rules("CPython 3.11's cycle collector"),
     options: options::OPTIONS,
+    many: false,
+    locking: None,
     summary: "buffers that die in a reference cycle wait for CPython's cycle collector",
 };
 
