@@ -44,6 +44,7 @@ pub const WRAPPER: Wrapper = Wrapper {
     name: "eager_deletion",
     make,
     status: Status::Exact("PaddlePaddle 15888d1 (May 2024)"),
+    many: false,
     options: OPTIONS,
     locking: None,
     summary: "dead tensors wait in a collector, which frees them by the batch",
