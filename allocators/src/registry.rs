@@ -73,7 +73,7 @@ pub struct Strategy {
     pub alignment: u64,
     /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
     pub largest: Option<u64>,
-    /// With these options its memory is in a pool that a device has once, so that two instances would both count it.
+    /// With these options it needs what a device has once (the driver's pool, all of its memory), so that two instances would be in each other's way.
     pub shares: fn(&Options) -> bool,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,
@@ -147,7 +147,7 @@ impl Strategy {
         Self { inert, ..self }
     }
 
-    /// With a rule for when its memory is in a pool that a device has once.
+    /// With a rule for when it needs what a device has once.
     #[must_use]
     pub const fn shares(self, shares: fn(&Options) -> bool) -> Self {
         Self { shares, ..self }
@@ -373,7 +373,7 @@ fn instances(spec: &Spec, future: Option<&Arc<Future>>) -> Result<Inner, OptionE
         let Wrapper { make: wrap, many, .. } = *find_wrapper(wrapper)?;
         if many && shares {
             return Err(OptionError(format!(
-                "found {name}+{wrapper}, expected a strategy that a device can have several of: {wrapper} makes one for each stream, {name} uses the driver's one pool"
+                "found {name}+{wrapper}, expected a strategy that a device can have several of: {wrapper} makes one for each stream, {name} takes what a device has once"
             )));
         }
         let (inside, options) = (inner, options.clone());

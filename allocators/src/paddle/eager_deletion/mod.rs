@@ -194,6 +194,7 @@ impl Allocator for EagerDeletion {
 
     fn usage(&self) -> Usage {
         let usage = self.inner.usage();
-        Usage { allocated: usage.allocated - self.waiting, ..usage }
+        // of a strategy that moves buffers some may wait outside of the device
+        Usage { allocated: usage.allocated.saturating_sub(self.waiting), ..usage }
     }
 }
