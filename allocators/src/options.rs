@@ -228,6 +228,7 @@ pub fn boolean(text: &str) -> Option<bool> {
 pub fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
     let mut ranked: Vec<(usize, &str)> = known.map(|name| (distance(found, name), name)).collect();
     ranked.sort_unstable();
+    ranked.dedup();
     let limit = (found.chars().count() / 2).max(2);
     let near: Vec<&str> = ranked
         .iter()

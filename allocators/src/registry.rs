@@ -73,6 +73,8 @@ pub struct Strategy {
     pub alignment: u64,
     /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
     pub largest: Option<u64>,
+    /// With these options it needs what a device has once (the driver's pool, all of its memory), so that two instances would be in each other's way.
+    pub shares: fn(&Options) -> bool,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,
     /// Its options, as `list` shows them.
@@ -132,6 +134,7 @@ impl Strategy {
             accesses: false,
             alignment: 256,
             largest: None,
+            shares: |_| false,
             inert,
             options,
             summary,
@@ -142,6 +145,12 @@ impl Strategy {
     #[must_use]
     pub const fn inert(self, inert: fn(&Options) -> Vec<String>) -> Self {
         Self { inert, ..self }
+    }
+
+    /// With a rule for when it needs what a device has once.
+    #[must_use]
+    pub const fn shares(self, shares: fn(&Options) -> bool) -> Self {
+        Self { shares, ..self }
     }
 
     /// Of another memory than the device's; `malloc` promises multiples of 16 bytes.
@@ -198,6 +207,8 @@ pub struct Wrapper {
     pub make: fn(&Inner, &Options) -> Made,
     /// How far it is checked.
     pub status: Status,
+    /// It makes several instances of what is inside for a device.
+    pub many: bool,
     /// Its options.
     pub options: &'static [OptionDoc],
     /// The locks that host threads queue for, if not those of what is inside.
@@ -223,6 +234,7 @@ pub const STRATEGIES: &[Strategy] = &[
     classic::segregated::STRATEGY,
     classic::slab::STRATEGY,
     torch::STRATEGY,
+    torch::pinned::STRATEGY,
     paddle::auto_growth::STRATEGY,
     paddle::naive_best_fit::STRATEGY,
     paddle::vmm_auto_growth::STRATEGY,
@@ -247,7 +259,6 @@ pub const STRATEGIES: &[Strategy] = &[
     planned::greedy_by_conflicts::STRATEGY,
     planned::best_gap::STRATEGY,
     planned::reuse::STRATEGY,
-    torch::pinned::STRATEGY,
     tiered::LRU,
     tiered::NEXT_USE,
     tiered::PREDICTED,
@@ -347,7 +358,7 @@ fn arena(options: &Options) -> Result<Spec, OptionError> {
 /// A factory for the whole spec: the strategy, or what a cache stands on, inside its wrappers.
 fn instances(spec: &Spec, future: Option<&Arc<Future>>) -> Result<Inner, OptionError> {
     let Part { name, options } = spec.strategy();
-    let options = options.clone();
+    let (options, shares) = (options.clone(), (find(name)?.shares)(options));
     let mut inner: Inner = match (find(name)?.make, future.cloned()) {
         (Make::Plain(make), _) => Arc::new(move || make(&options)),
         (Make::Ahead(make), Some(future)) => Arc::new(move || make(&options, &future)),
@@ -358,8 +369,14 @@ fn instances(spec: &Spec, future: Option<&Arc<Future>>) -> Result<Inner, OptionE
             )));
         }
     };
-    for Part { name, options } in spec.parts.iter().skip(1) {
-        let (wrap, inside, options) = (find_wrapper(name)?.make, inner, options.clone());
+    for Part { name: wrapper, options } in spec.parts.iter().skip(1) {
+        let Wrapper { make: wrap, many, .. } = *find_wrapper(wrapper)?;
+        if many && shares {
+            return Err(OptionError(format!(
+                "found {name}+{wrapper}, expected a strategy that a device can have several of: {wrapper} makes one for each stream, {name} takes what a device has once"
+            )));
+        }
+        let (inside, options) = (inner, options.clone());
         inner = Arc::new(move || wrap(&inside, &options));
     }
     Ok(inner)

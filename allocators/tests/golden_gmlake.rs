@@ -40,7 +40,9 @@ impl GmLake {
             "PYTORCH_CUDA_ALLOC_CONF" => "conf".to_owned(),
             key => key.to_owned(),
         };
-        let options = Options::from_pairs(config.iter().map(|(key, v)| (name(key), text(v))));
+        // logs change nothing
+        let given = config.iter().filter(|(key, _)| *key != "GMLAKE_INFO");
+        let options = Options::from_pairs(given.map(|(key, v)| (name(key), text(v))));
         let capacity = case.number("device/capacity").expect("a case has a capacity");
         Self {
             strategy: vramlab_allocators::build(&Spec::new("stitch.gmlake", options))

@@ -3,6 +3,7 @@
 mod shared;
 
 use shared::{Dice, Subject, for_every_strategy};
+use vramlab_allocators::options::Options;
 use vramlab_allocators::registry::WRAPPERS;
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::{AllocError, Allocator, Notice, Reply, Usage};
@@ -13,9 +14,11 @@ use vramlab_sim::{DeviceOptions, Setup, SimMachine};
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 256 * MIB;
 
+/// Every pair that there can be.
 fn for_every_pair(scenario: impl Fn(&str)) {
     for_every_strategy(|strategy| {
-        for wrapper in WRAPPERS {
+        let shares = (strategy.shares)(&Options::default());
+        for wrapper in WRAPPERS.iter().filter(|wrapper| !(shares && wrapper.many)) {
             scenario(&format!("{}+{}", strategy.name, wrapper.name));
         }
     });
@@ -161,4 +164,16 @@ fn registry_lines_are_complete_and_unknown_options_are_refused() {
             assert_eq!(unknown, None, "{name}:{}", option.name);
         }
     }
+}
+
+#[test]
+fn what_a_device_has_once_cannot_be_there_for_each_stream() {
+    for spec in ["cuda.async_pool+stream_safe", "torch.caching:backend=cudaMallocAsync+stream_safe"]
+    {
+        let refused = vramlab_allocators::build(&spec.parse::<Spec>().expect(spec));
+        let error = refused.err().expect(spec).to_string();
+        assert!(error.contains("expected a strategy that a device can have several of"), "{error}");
+    }
+    let one = "cuda.async_pool+eager_deletion".parse::<Spec>().expect("a spec");
+    assert!(vramlab_allocators::build(&one).is_ok());
 }

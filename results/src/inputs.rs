@@ -235,7 +235,10 @@ impl Opened {
             }
         };
         let bare = Spec::new("torch.caching", Options::from_pairs(version.map(|v| ("version", v))));
-        vramlab_allocators::build(&bare).map_err(Failure::usage)?;
+        vramlab_allocators::build(&bare).map_err(|e| match version {
+            Some(version) => Failure::usage(format!("--torch-version {version}: {e}")),
+            None => Failure::usage(e),
+        })?;
         let conf = Some(("conf", conf.as_str())).filter(|(_, c)| !c.is_empty());
         let spec = Spec::new(
             "torch.caching",

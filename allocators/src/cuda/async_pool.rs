@@ -38,7 +38,8 @@ pub const STRATEGY: Strategy = Strategy::plain(
     Status::Rules("CUDA driver API 13"),
     OPTIONS,
     "the driver's stream-ordered pool: cudaMallocAsync and cudaFreeAsync",
-);
+)
+.shares(|_| true);
 
 const THRESHOLD: &str = "release_threshold";
 

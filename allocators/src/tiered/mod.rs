@@ -79,6 +79,7 @@ pub const LRU: Strategy = Strategy::plain(
     "device, pinned host, file: what was used longest ago leaves the device",
 )
 .needs_accesses()
+.shares(|_| true)
 .inert(inert);
 
 /// The registry's line of `tiered.next_use`.
@@ -90,6 +91,7 @@ pub const NEXT_USE: Strategy = Strategy::ahead(
     "the same by an oracle: what is used again last leaves, and comes back ahead",
 )
 .needs_accesses()
+.shares(|_| true)
 .inert(inert);
 
 /// The registry's line of `tiered.predicted`.
@@ -101,6 +103,7 @@ pub const PREDICTED: Strategy = Strategy::plain(
     "the same by a predictor that learns from the ops so far",
 )
 .needs_accesses()
+.shares(|_| true)
 .inert(inert);
 
 /// The registry's line of `tiered.adaptive`.
@@ -112,6 +115,7 @@ pub const ADAPTIVE: Strategy = Strategy::plain(
     "the same, switched by what recent works look like: training, inference",
 )
 .needs_accesses()
+.shares(|_| true)
 .inert(inert);
 
 /// One of the family around a strategy of one's own for the device tier, such as one under audit, in place of the option `inner`.

@@ -104,7 +104,13 @@ pub const STRATEGY: Strategy = Strategy::plain(
     settings::OPTIONS,
     "PyTorch's CUDA caching allocator (version=2.15, 2.9 or legacy)",
 )
-.inert(inert::inert);
+.inert(inert::inert)
+.shares(in_the_drivers_pool);
+
+fn in_the_drivers_pool(options: &Options) -> bool {
+    let settings = Settings::from_options(options);
+    settings.is_ok_and(|settings| settings.backend == Backend::CudaMallocAsync)
+}
 
 /// The allocator that the settings choose.
 fn make(options: &Options) -> Made {

@@ -287,7 +287,7 @@ fn answer(tried: &[Tried], place: &Place) -> String {
     }
     if helps(&best.row, row) {
         let gain = if row.ooms > 0 {
-            format!("{} requests failed with the defaults, none with it", row.ooms)
+            format!("requests that failed: {} with the defaults, none with it", row.ooms)
         } else {
             format!(
                 "peak reserved falls from {} to {} MiB",
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(verdict("a:1", "", &none.row, &default.row), "helps");
         assert_eq!(
             answer_of(none, default, 1000),
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  2 requests failed with the defaults, none with it\n"
+            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  requests that failed: 2 with the defaults, none with it\n"
         );
     }
 

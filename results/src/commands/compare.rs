@@ -49,7 +49,7 @@ pub struct CompareArgs {
     /// A recording beside them; may be given again.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// A strategy with its options; may be given again; `all` means every one.
+    /// A strategy with its options; may be given again. Without any: every one that fits.
     #[arg(long, value_name = "SPEC")]
     strategy: Vec<String>,
     #[command(flatten)]
@@ -92,7 +92,8 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         min_capacity: args.place.min_capacity,
         ..Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?
     };
-    let specs = strategies(&args.strategy, &DEFAULT_STRATEGIES)?;
+    let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
+    let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
     if let Some(out) = &args.out {
         // Found out before the work, not after it.
         std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
@@ -115,7 +116,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         write_whole(&out.join("compare.md"), render(&rows, Format::Markdown, false).as_bytes())?;
         if !common.quiet {
             let note = format!(
-                "{} runs on {} ({}), costs {}",
+                "runs: {}, on {} ({}), costs {}",
                 rows.len(),
                 place.profile.name,
                 vramlab_sim::Bytes(place.capacity()),
@@ -127,7 +128,32 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
             ));
         }
     }
+    if args.seeds > 1 && !common.quiet {
+        for name in idle_seeds(&rows) {
+            super::remark(&format!(
+                "vramlab: {name}: no seed makes a difference with these parameters"
+            ));
+        }
+    }
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
+}
+
+/// Workloads whose rows are the same for every seed.
+fn idle_seeds(rows: &[Row]) -> Vec<&str> {
+    let figures = |row: &Row| (row.ops, row.live_floor, row.peak_reserved, row.time_ns);
+    let mut names: Vec<&str> =
+        rows.iter().filter(|row| row.seed.is_some()).map(|row| row.input.as_str()).collect();
+    names.dedup();
+    names.retain(|name| {
+        let of_name = || rows.iter().filter(|row| row.input == *name);
+        of_name().all(|row| {
+            let alike = of_name().find(|other| other.strategy == row.strategy);
+            alike.is_some_and(|first| figures(first) == figures(row))
+        })
+    });
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// The specs given, or the defaults; `all` stands for every strategy.

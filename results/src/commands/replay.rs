@@ -113,6 +113,10 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         None => runs::run_all(&pairs, &mut bad, common.quiet)?,
     };
     print(&render(&rows, common.format, args.marks))?;
+    for file in opened.iter().filter(|file| file.device_numbers().is_empty() && !common.quiet) {
+        let name = file.name();
+        remark(&format!("vramlab: {name}: no history of allocations in it: nothing to replay"));
+    }
     for file in &opened {
         for warning in file.warnings().iter().filter(|_| !common.quiet) {
             remark(&format!("vramlab: {}: {warning}", file.name()));

@@ -122,12 +122,17 @@ fn table(lines: &[Line], markdown: bool) -> String {
         }
     }
     text += &format!(
-        "\n\nplaced {} / matched {} / gaps {}; {} devices' histories, {} mismatches\n",
+        "\n\nplaced {} / matched {} / gaps {}; {} {}, {} mismatches\n",
         sum(|c| c.placed),
         sum(|c| c.matched),
         sum(|c| c.gaps),
         lines.len(),
+        if lines.len() == 1 { "history" } else { "histories" },
         sum(|c| c.mismatch_count)
     );
+    let unchecked = lines.iter().filter(|l| l.check.not_verifiable.is_some()).count();
+    if unchecked > 0 {
+        text += &format!("not verifiable, so not checked: {unchecked} of {}\n", lines.len());
+    }
     text
 }

@@ -88,8 +88,9 @@ impl Device {
     fn new(options: DeviceOptions) -> Self {
         let space = |from, to| AddressSpace::new(from, to, options.placement);
         let granule = options.granule.max(1);
+        let host = options.host_capacity.min(base::MALLOC - base::HOST);
         Self {
-            books: Books::new(options.capacity, options.context, options.host_capacity),
+            books: Books::new(options.capacity, options.context, host),
             mallocs: Mallocs::new(space(base::MALLOC, base::POOL), granule, options.pack_small),
             vmm: Vmm::new(space(base::RESERVED, u64::MAX >> 1), granule, options.any_size),
             pools: Pools::new(space(base::POOL, base::RESERVED), granule),

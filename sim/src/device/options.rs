@@ -63,7 +63,7 @@ pub struct DeviceOptions {
     pub capacity: u64,
     /// Bytes that the context takes.
     pub context: u64,
-    /// Bytes of host memory that it may use. As a rule far more than a run takes.
+    /// Bytes of host memory for the run, managed ranges included. As a rule far more than a run takes.
     pub host_capacity: u64,
     /// Physical granule in bytes.
     pub granule: u64,
@@ -86,7 +86,7 @@ impl Default for DeviceOptions {
         Self {
             capacity: Bytes::gib(80).0,
             context: 0,
-            host_capacity: Bytes::gib(16 << 10).0,
+            host_capacity: u64::MAX,
             granule: Bytes::mib(2).0,
             placement: AddressPlacement::FirstFit,
             pack_small: false,

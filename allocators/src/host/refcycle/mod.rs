@@ -45,6 +45,7 @@ pub const WRAPPER: Wrapper = Wrapper {
     make: new,
     status: Status::Rules("CPython 3.11's cycle collector"),
     options: options::OPTIONS,
+    many: false,
     locking: None,
     summary: "buffers that die in a reference cycle wait for CPython's cycle collector",
 };

@@ -44,6 +44,7 @@ pub const WRAPPER: Wrapper = Wrapper {
     name: "eager_deletion",
     make,
     status: Status::Exact("PaddlePaddle 15888d1 (May 2024)"),
+    many: false,
     options: OPTIONS,
     locking: None,
     summary: "dead tensors wait in a collector, which frees them by the batch",
@@ -193,6 +194,7 @@ impl Allocator for EagerDeletion {
 
     fn usage(&self) -> Usage {
         let usage = self.inner.usage();
-        Usage { allocated: usage.allocated - self.waiting, ..usage }
+        // of a strategy that moves buffers some may wait outside of the device
+        Usage { allocated: usage.allocated.saturating_sub(self.waiting), ..usage }
     }
 }

@@ -49,6 +49,7 @@ pub const WRAPPER: Wrapper = Wrapper {
     name: "stream_safe",
     make,
     status: Status::Exact("PaddlePaddle 15888d1 (May 2024)"),
+    many: true,
     options: OPTIONS,
     locking: Some(vramlab_sim::engine::Locking::Stream),
     summary: "one instance for each stream; a block that other streams use comes back when they are done",

@@ -60,7 +60,7 @@ use obtain::Got;
 use primitive::{Mark, Set, Split, units_of};
 use settings::Settings;
 use sizes::{SMALL_SIZE_MAX, UNIT};
-use stitched::{State, Table};
+use stitched::Table;
 use waiting::Waiting;
 
 /// The registry's line.
@@ -256,18 +256,6 @@ impl GmLake {
         self.allocated -= bytes;
         self.rounded -= rounded;
         Ok(())
-    }
-
-    /// A freed block waits.
-    fn mark_waiting(&mut self, owner: Owner) {
-        match owner {
-            Owner::Primitive(slot) => self.marks[slot as usize].waiting = true,
-            Owner::Stitched(id) => {
-                let block = self.table.get_mut(id);
-                block.state = State::Waiting;
-                block.parts.iter().for_each(|slot| self.marks[*slot as usize].waiting = true);
-            }
-        }
     }
 
     fn free_null(&mut self, block: Block) -> Result<(), AllocError> {

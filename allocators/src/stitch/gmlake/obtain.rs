@@ -20,6 +20,9 @@ use super::stitched::State;
 use super::{GmLake, Need};
 use crate::parts::pieces;
 
+/// The level at which what was created is stitched in (3239).
+const AFTER_CREATION: i32 = 4;
+
 /// What serves a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Got {
@@ -95,7 +98,7 @@ impl GmLake {
         let Some(segment) = self.map_new(driver, need, bytes)? else { return Ok(None) };
         let got = self.add(driver, need, bytes, segment)?;
         if bytes < need.bytes && got.is_some() {
-            return Ok(self.stitch(driver, need, i32::MAX)?.map(Got::Stitched));
+            return Ok(self.stitch(driver, need, AFTER_CREATION)?.map(Got::Stitched));
         }
         Ok(got)
     }

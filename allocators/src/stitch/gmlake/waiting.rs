@@ -14,6 +14,7 @@ use vramlab_sim::allocator::{AllocError, Block};
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::{EventId, StreamId};
 
+use super::stitched::State;
 use super::{GmLake, Owner};
 
 /// What waits.
@@ -93,6 +94,18 @@ impl Waiting {
 }
 
 impl GmLake {
+    /// A freed block waits.
+    pub(super) fn mark_waiting(&mut self, owner: Owner) {
+        match owner {
+            Owner::Primitive(slot) => self.marks[slot as usize].waiting = true,
+            Owner::Stitched(id) => {
+                let block = self.table.get_mut(id);
+                block.state = State::Waiting;
+                block.parts.iter().for_each(|slot| self.marks[*slot as usize].waiting = true);
+            }
+        }
+    }
+
     /// Takes back what became free (rule `noticed`).
     #[cold]
     pub(super) fn process_events(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
