@@ -355,10 +355,17 @@ fn arena(options: &Options) -> Result<Spec, OptionError> {
     Ok(spec)
 }
 
+/// Is its memory in a pool that a device has once?
+fn shares(spec: &Spec) -> Result<bool, OptionError> {
+    let Part { name, options } = spec.strategy();
+    let strategy = find(name)?;
+    if strategy.is_cache() { shares(&arena(options)?) } else { Ok((strategy.shares)(options)) }
+}
+
 /// A factory for the whole spec: the strategy, or what a cache stands on, inside its wrappers.
 fn instances(spec: &Spec, future: Option<&Arc<Future>>) -> Result<Inner, OptionError> {
     let Part { name, options } = spec.strategy();
-    let (options, shares) = (options.clone(), (find(name)?.shares)(options));
+    let options = options.clone();
     let mut inner: Inner = match (find(name)?.make, future.cloned()) {
         (Make::Plain(make), _) => Arc::new(move || make(&options)),
         (Make::Ahead(make), Some(future)) => Arc::new(move || make(&options, &future)),
@@ -371,7 +378,7 @@ fn instances(spec: &Spec, future: Option<&Arc<Future>>) -> Result<Inner, OptionE
     };
     for Part { name: wrapper, options } in spec.parts.iter().skip(1) {
         let Wrapper { make: wrap, many, .. } = *find_wrapper(wrapper)?;
-        if many && shares {
+        if many && shares(spec)? {
             return Err(OptionError(format!(
                 "found {name}+{wrapper}, expected a strategy that a device can have several of: {wrapper} makes one for each stream, {name} takes what a device has once"
             )));

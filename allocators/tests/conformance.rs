@@ -172,9 +172,6 @@ fn out_of_memory_has_its_numbers_and_leaves_the_strategy_usable() {
 #[test]
 fn free_memory_goes_back_before_out_of_memory() {
     for_every_strategy_up_to(300 * MIB, |strategy| {
-        if strategy.memory == Memory::Host {
-            return;
-        }
         let mut subject = Subject::new(strategy, CAPACITY);
         let blocks = [0; 7].map(|_| subject.place(33 * MIB).block);
         blocks.into_iter().for_each(|block| subject.free(block));

@@ -168,8 +168,11 @@ fn registry_lines_are_complete_and_unknown_options_are_refused() {
 
 #[test]
 fn what_a_device_has_once_cannot_be_there_for_each_stream() {
-    for spec in ["cuda.async_pool+stream_safe", "torch.caching:backend=cudaMallocAsync+stream_safe"]
-    {
+    for spec in [
+        "cuda.async_pool+stream_safe",
+        "torch.caching:backend=cudaMallocAsync+stream_safe",
+        "serving.paged:arena=cuda.async_pool+stream_safe",
+    ] {
         let refused = vramlab_allocators::build(&spec.parse::<Spec>().expect(spec));
         let error = refused.err().expect(spec).to_string();
         assert!(error.contains("expected a strategy that a device can have several of"), "{error}");
