@@ -16,15 +16,18 @@
 //! beforehand from a fixed seed. Anchors: best fit on std's ordered sets; the crates `offset-allocator` (akin to TLSF) and `buddy_system_allocator`.
 //! Ours run as the engine runs them: behind `dyn Allocator`, with the driver at hand.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use buddy_system_allocator::FrameAllocator;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use vramlab_sim::allocator::{Allocator, Block, Request};
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
+
+#[path = "baselines/subjects.rs"]
+#[allow(dead_code, reason = "where they place what is asked by another bench")]
+mod subjects;
+use subjects::{BestFit, Frames, Offset, Subject};
 
 /// Bytes of a unit.
 const UNIT: u64 = 512;
@@ -45,13 +48,6 @@ const OURS: &[&str] = &[
     "classic.segregated:arena=32GiB",
     "classic.slab",
 ];
-
-/// What is measured.
-trait Subject {
-    type Token: Copy;
-    fn alloc(&mut self, units: u32) -> Self::Token;
-    fn free(&mut self, token: Self::Token);
-}
 
 struct Ours {
     strategy: Box<dyn Allocator>,
@@ -76,79 +72,6 @@ impl Subject for Ours {
     #[inline]
     fn free(&mut self, token: Block) {
         self.strategy.free(&mut self.machine, token, None).expect("is live");
-    }
-}
-
-/// Best fit as one writes it down: free ranges by (size, offset) and by offset.
-struct Plain {
-    by_size: BTreeSet<(u32, u32)>,
-    by_offset: BTreeMap<u32, u32>,
-}
-
-impl Plain {
-    fn new() -> Self {
-        Self { by_size: [(ARENA, 0)].into(), by_offset: [(0, ARENA)].into() }
-    }
-}
-
-impl Subject for Plain {
-    type Token = (u32, u32);
-    #[inline]
-    fn alloc(&mut self, units: u32) -> (u32, u32) {
-        let found = *self.by_size.range((units, 0)..).next().expect("there is room");
-        let (size, offset) = found;
-        self.by_size.remove(&found);
-        self.by_offset.remove(&offset);
-        if size > units {
-            self.by_size.insert((size - units, offset + units));
-            self.by_offset.insert(offset + units, size - units);
-        }
-        (offset, units)
-    }
-    #[inline]
-    fn free(&mut self, (mut offset, mut units): (u32, u32)) {
-        if let Some((&before, &size)) = self.by_offset.range(..offset).next_back()
-            && before + size == offset
-        {
-            self.by_offset.remove(&before);
-            self.by_size.remove(&(size, before));
-            (offset, units) = (before, units + size);
-        }
-        if let Some(size) = self.by_offset.remove(&(offset + units)) {
-            self.by_size.remove(&(size, offset + units));
-            units += size;
-        }
-        self.by_offset.insert(offset, units);
-        self.by_size.insert((units, offset));
-    }
-}
-
-struct Offset(offset_allocator::Allocator<u32>);
-
-impl Subject for Offset {
-    type Token = offset_allocator::Allocation<u32>;
-    #[inline]
-    fn alloc(&mut self, units: u32) -> Self::Token {
-        self.0.allocate(units).expect("there is room")
-    }
-    #[inline]
-    fn free(&mut self, token: Self::Token) {
-        self.0.free(token);
-    }
-}
-
-struct Frames(FrameAllocator<33>);
-
-impl Subject for Frames {
-    type Token = (usize, usize);
-    #[inline]
-    fn alloc(&mut self, units: u32) -> (usize, usize) {
-        let units = units as usize;
-        (self.0.alloc(units).expect("there is room"), units)
-    }
-    #[inline]
-    fn free(&mut self, (at, units): (usize, usize)) {
-        self.0.dealloc(at, units);
     }
 }
 
@@ -242,15 +165,9 @@ impl<S: Subject> Churn<S> {
 /// Calls a generic function with every subject.
 macro_rules! with_each {
     ($visit:ident, $argument:expr) => {{
-        $visit($argument, "plain_btree_best_fit", Plain::new);
-        $visit($argument, "offset_allocator", || {
-            Offset(offset_allocator::Allocator::with_max_allocs(ARENA, 1 << 19))
-        });
-        $visit($argument, "buddy_system_allocator", || {
-            let mut frames = FrameAllocator::new();
-            frames.add_frame(0, ARENA as usize);
-            Frames(frames)
-        });
+        $visit($argument, "plain_btree_best_fit", || BestFit::new(ARENA));
+        $visit($argument, "offset_allocator", || Offset::new(ARENA));
+        $visit($argument, "buddy_system_allocator", || Frames::new(ARENA));
         for spec in OURS {
             let name = spec.split_once(':').map_or(*spec, |(name, _)| name);
             $visit($argument, name, || Ours::new(spec));
