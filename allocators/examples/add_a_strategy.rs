@@ -9,7 +9,7 @@ use vramlab_sim::testing::ScriptedMachine;
 use vramlab_allocators::options::Options;
 use vramlab_allocators::registry::{Made, Status, Strategy}; // inside the crate: crate::registry
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -90,13 +90,7 @@ impl Allocator for Region {
         Ok(if waits_anyway { Reply::Done } else { Reply::Unsupported })
     }
 
-    fn before_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &mut [Use]) -> Answer<()> {
-        Ok(())
-    }
-
-    fn after_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &[Use]) -> Answer<()> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         Usage { allocated: self.active, active: self.active, reserved: self.size }

@@ -338,6 +338,31 @@ pub trait Allocator: Send {
     fn usage(&self) -> Usage;
 }
 
+/// The two methods of a strategy that moves no buffer, so that it is all one to it what work uses. Said in one line, and not a default, so
+/// that a wrapper that forgets to forward them does not compile.
+#[macro_export]
+macro_rules! unaware_of_work {
+    () => {
+        fn before_work(
+            &mut self,
+            _: &mut dyn $crate::Driver,
+            _: $crate::StreamId,
+            _: &mut [$crate::Use],
+        ) -> Result<(), $crate::AllocError> {
+            Ok(())
+        }
+
+        fn after_work(
+            &mut self,
+            _: &mut dyn $crate::Driver,
+            _: $crate::StreamId,
+            _: &[$crate::Use],
+        ) -> Result<(), $crate::AllocError> {
+            Ok(())
+        }
+    };
+}
+
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     fn alloc(
         &mut self,

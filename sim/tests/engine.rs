@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::audit::Audit;
 use vramlab_sim::device::SimMachine;
@@ -83,18 +83,7 @@ impl Allocator for Careless {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _: &mut dyn Driver,
-        _: StreamId,
-        _: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &[Use]) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.usage
@@ -357,17 +346,7 @@ impl Allocator for Broken {
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
         self.0.notice(driver, notice)
     }
-    fn before_work(
-        &mut self,
-        _: &mut dyn Driver,
-        _: StreamId,
-        _: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-    fn after_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &[Use]) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
     fn usage(&self) -> Usage {
         self.0.usage()
     }

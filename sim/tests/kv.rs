@@ -1,7 +1,7 @@
 //! Ops of sequences through the engine, with a cache of a fixed number of slots that finds nothing.
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverExt};
 use vramlab_sim::engine::{RunError, Setup, run};
@@ -50,18 +50,7 @@ impl Allocator for Plain {
         Ok(Reply::Unsupported)
     }
 
-    fn before_work(
-        &mut self,
-        _: &mut dyn Driver,
-        _: StreamId,
-        _: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(&mut self, _: &mut dyn Driver, _: StreamId, _: &[Use]) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.0

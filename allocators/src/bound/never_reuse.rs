@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Layout, LayoutBlock, LayoutSegment, Notice,
-    OutOfMemory, Placement, Reply, Request, Usage, Use,
+    OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::{Bytes, StreamId};
@@ -207,23 +207,7 @@ impl Allocator for NeverReuse {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.usage

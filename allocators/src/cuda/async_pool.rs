@@ -22,7 +22,7 @@
 //! one's own, maximum sizes, pools shared between processes, memory nodes of captured graphs. What lies free where cannot be told.
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, PoolAttribute};
 use vramlab_sim::units::{Bytes, StreamId};
@@ -179,23 +179,7 @@ impl Allocator for AsyncPool {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.pool.usage()

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
-    Request, Usage, Use,
+    Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -268,23 +268,7 @@ impl<H: Heap> Allocator for Body<H> {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         Usage { allocated: self.allocated, active: self.active, reserved: self.heap.reserved() }

@@ -11,7 +11,6 @@
 use rustc_hash::FxHashMap;
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Layout, LayoutSegment, Notice, Placement, Reply, Request, Usage,
-    Use,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::{EventId, StreamId};
@@ -205,23 +204,7 @@ impl<R: Resource> Allocator for Front<R> {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.resource.usage()

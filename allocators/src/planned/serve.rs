@@ -11,7 +11,7 @@
 //! | `out_of_memory` | before it gives up, blocks that wait are waited for, a range in which no block lies goes back, and the request is tried once more |
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::future::Future;
@@ -317,23 +317,7 @@ impl Allocator for Planned {
         }
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         let (area, rest) = (self.area.usage(), self.fallback.usage());

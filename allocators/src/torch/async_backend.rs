@@ -20,7 +20,7 @@
 //! refused by it. Left out: memory nodes of captured graphs (a capture allocates as any other code), peer access.
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverExt, PoolAttribute};
 use vramlab_sim::units::StreamId;
@@ -239,23 +239,7 @@ impl Allocator for AsyncBackend {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         let usage = self.pool.usage();

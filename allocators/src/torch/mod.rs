@@ -73,7 +73,7 @@ mod stats;
 mod view;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Layout, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
@@ -367,23 +367,7 @@ impl Allocator for Caching {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         Usage {

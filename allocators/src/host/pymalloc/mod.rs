@@ -30,7 +30,7 @@ mod raw;
 mod tests;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::machine::Memory;
@@ -294,23 +294,7 @@ impl Allocator for PyMalloc {
         }
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.usage

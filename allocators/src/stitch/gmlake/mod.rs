@@ -44,7 +44,7 @@ mod tests;
 
 use rustc_hash::FxHashMap;
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
@@ -362,23 +362,7 @@ impl Allocator for GmLake {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         Usage {

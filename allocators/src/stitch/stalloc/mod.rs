@@ -35,7 +35,6 @@ mod tests;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Layout, Notice, OutOfMemory, Placement, Reply, Request, Usage,
-    Use,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::future::Future;
@@ -344,23 +343,7 @@ impl Allocator for Stalloc {
         }
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         let parts = [self.area.usage(), self.cells.usage(), self.caching.usage()];

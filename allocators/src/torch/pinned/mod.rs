@@ -35,7 +35,7 @@ mod cache;
 mod routes;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
+    AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::Driver;
 use vramlab_sim::machine::Memory;
@@ -163,23 +163,7 @@ impl Allocator for Cache {
         Ok(Reply::Done)
     }
 
-    fn before_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &mut [Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
-
-    fn after_work(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _stream: StreamId,
-        _uses: &[Use],
-    ) -> Result<(), AllocError> {
-        Ok(())
-    }
+    vramlab_sim::unaware_of_work!();
 
     fn usage(&self) -> Usage {
         self.usage
