@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod examples;
+pub mod graph;
 pub mod live;
 pub mod params;
+pub mod rates;
 pub mod readers;
 pub mod registry;
 pub mod rng;

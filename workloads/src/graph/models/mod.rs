@@ -1,0 +1,3 @@
+//! Models from their public hyper-parameters, as graphs.
+
+pub mod mlp;
