@@ -223,6 +223,49 @@ impl Graph {
         outputs.first().copied().ok_or_else(|| self.error("expected a result, found none"))
     }
 
+    /// Adds an operator that writes over the input that it may overwrite; its result.
+    ///
+    /// # Errors
+    /// As [`Graph::node`]; and when the operator has no such input, the shapes or types differ, or the backward of an operator so far needs
+    /// the old value.
+    pub fn add_over(
+        &mut self,
+        kind: impl Into<Kind>,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
+        let kind = kind.into();
+        let name = kind.operator().name();
+        let over = kind.operator().overwrites().and_then(|place| inputs.get(place).copied());
+        let Some(over) = over else {
+            return Err(self.error(format!("{name} cannot write over an input")));
+        };
+        if let Some(keeper) = self.keeper(over) {
+            let what = format!("{name} would write over what the backward of {keeper} needs");
+            return Err(self.error(what));
+        }
+        let output = self.add(kind, inputs)?;
+        let (old, new) = (self.get(over), self.get(output));
+        if (&old.shape, old.dtype) != (&new.shape, new.dtype) {
+            let (old, new) = (shape_text(&old.shape), shape_text(&new.shape));
+            return Err(self.error(format!("{name} would write {new} over {old}")));
+        }
+        let base = self.storage(over);
+        self.tensors[output.0 as usize].view_of = Some(base);
+        Ok(output)
+    }
+
+    /// The operator so far whose backward reads the storage of `tensor`.
+    fn keeper(&self, tensor: TensorId) -> Option<String> {
+        let storage = self.storage(tensor);
+        let node = self.nodes.iter().find(|node| {
+            let saves = node.kind.operator().saves();
+            let inputs = saves.inputs.iter().filter_map(|i| node.inputs.get(*i));
+            let outputs = saves.outputs.iter().filter_map(|i| node.outputs.get(*i));
+            inputs.chain(outputs).any(|id| self.storage(*id) == storage)
+        })?;
+        Some(format!("{} ({})", self.scope_text(node.scope), node.kind.operator().name()))
+    }
+
     /// The program still has these tensors in its hands here (a local variable of a function that returns here).
     pub fn hold(&mut self, tensors: &[TensorId]) {
         self.nodes.push(Node {

@@ -55,6 +55,15 @@ pub enum Workspace {
     None,
 }
 
+/// How much workspace a convolution asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvSpace {
+    /// Bytes of input, output and filter; none for 1×1 with stride 1. A stand-in for cuDNN's choice, which only a real device knows.
+    Transpose,
+    /// None.
+    None,
+}
+
 /// When dead storages are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -81,6 +90,10 @@ pub struct Run {
     pub clip: bool,
     /// `zero_grad` frees gradients; otherwise it zeroes them.
     pub set_to_none: bool,
+    /// `zero_grad` stands before backward (as in most vision scripts), not after the update.
+    pub zero_first: bool,
+    /// Each of a batch's inputs is dropped when its successor is on the device, not before.
+    pub inputs_replaced: bool,
     /// Results live until the next step's replace them; otherwise until backward ends.
     pub results_held: bool,
     /// The loss is scaled and gradients unscaled (mixed precision in fp16).
@@ -89,6 +102,10 @@ pub struct Run {
     pub master: bool,
     /// cuBLAS's workspace.
     pub workspace: Workspace,
+    /// Convolutions' workspace.
+    pub conv_space: ConvSpace,
+    /// Convolutions are tried out the first time a shape is met (`cudnn.benchmark`).
+    pub benchmark: bool,
     /// When dead storages are freed.
     pub release: Release,
     /// Ranges of operators that keep their inputs only and are computed again in backward.
@@ -114,10 +131,14 @@ impl Default for Run {
             },
             clip: false,
             set_to_none: true,
+            zero_first: false,
+            inputs_replaced: false,
             results_held: true,
             scaled: false,
             master: false,
             workspace: Workspace::Call,
+            conv_space: ConvSpace::Transpose,
+            benchmark: false,
             release: Release::Immediate,
             again: Vec::new(),
             empty_cache: 0,

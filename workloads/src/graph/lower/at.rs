@@ -9,8 +9,8 @@ use vramlab_sim::units::StreamId;
 
 /// An operator's forward.
 pub struct Forward<'l, 'a> {
-    lower: &'l mut Lower<'a>,
-    node: &'a Node,
+    pub(super) lower: &'l mut Lower<'a>,
+    pub(super) node: &'a Node,
 }
 
 impl<'l, 'a> Forward<'l, 'a> {
@@ -66,16 +66,32 @@ impl<'l, 'a> Forward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        self.lower.push(Kernel {
+        let mut kernel = self.as_kernel(flops, reads, writes);
+        kernel.scratch = scratch.to_vec();
+        self.lower.push(kernel);
+    }
+
+    pub(super) fn as_kernel(
+        &self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+    ) -> Kernel {
+        Kernel {
             name: self.node.kind.operator().name(),
             scope: self.node.scope,
             reads: reads.to_vec(),
             writes: writes.to_vec(),
-            scratch: scratch.to_vec(),
+            scratch: Vec::new(),
             flops,
             math: self.tensor_out(0).dtype,
             stream: StreamId(0),
-        });
+        }
+    }
+
+    /// Operations of the operator.
+    pub fn flops(&self) -> f64 {
+        forward_flops(self.lower, self.node)
     }
 
     /// One kernel that reads all inputs and writes all outputs.
@@ -93,8 +109,7 @@ impl<'l, 'a> Forward<'l, 'a> {
     pub fn run_with_scratch(&mut self, scratch: &[StorageId]) {
         let reads: Vec<_> = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
         let writes: Vec<_> = (0..self.node.outputs.len()).map(|i| self.output(i)).collect();
-        let flops = forward_flops(self.lower, self.node);
-        self.kernel_with(flops, &reads, &writes, scratch);
+        self.kernel_with(self.flops(), &reads, &writes, scratch);
     }
 
     pub(in crate::graph) fn hold_inputs(&mut self) {
@@ -105,8 +120,8 @@ impl<'l, 'a> Forward<'l, 'a> {
 
 /// An operator's backward.
 pub struct Backward<'l, 'a> {
-    lower: &'l mut Lower<'a>,
-    node: &'a Node,
+    pub(super) lower: &'l mut Lower<'a>,
+    pub(super) node: &'a Node,
     gradients: Vec<Option<StorageId>>,
     given: Vec<(usize, StorageId)>,
 }
@@ -223,16 +238,27 @@ impl<'l, 'a> Backward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        self.lower.push(Kernel {
+        let mut kernel = self.as_kernel(flops, reads, writes);
+        kernel.scratch = scratch.to_vec();
+        self.lower.push(kernel);
+    }
+
+    pub(super) fn as_kernel(
+        &self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+    ) -> Kernel {
+        Kernel {
             name: self.node.kind.operator().name(),
             scope: self.node.scope,
             reads: reads.to_vec(),
             writes: writes.to_vec(),
-            scratch: scratch.to_vec(),
+            scratch: Vec::new(),
             flops,
             math: self.tensor_out().dtype,
             stream: StreamId(0),
-        });
+        }
     }
 
     /// A product, with its workspace.

@@ -8,17 +8,20 @@
 //! |---|---|
 //! | `last_use` | a storage lives until the last step that names it; a view is its base's storage |
 //! | `cache` | autocast's copies of weights live until the forward pass ends |
-//! | `batch` | the old batch's inputs are dropped before the new ones are asked for |
+//! | `batch` | the old batch's inputs are dropped before the new ones are asked for; or each when its new one is there (`inputs_replaced`) |
+//! | `over` | what is written over an input is that input's storage |
 //! | `result` | results are held until the next step's are there, or until backward ends |
 //!
 //! Order and lifetimes are those of PyTorch 2.15 as recorded (`tests/recorded_graph.rs`). Left out: the host's own memory.
 
 mod at;
 mod backward;
+mod conv;
 mod optimizer;
 
 pub use at::{Backward, Forward};
 
+use rustc_hash::FxHashSet;
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::units::StreamId;
@@ -51,8 +54,16 @@ pub enum Phase {
 }
 
 /// The program of a phase, when the fixed storages of `live` are there; `live` becomes what is there after it.
-pub fn lower(plan: &Plan, numbers: &Numbers, phase: Phase, live: &mut [bool]) -> Program {
+/// `fresh`: the plan runs for the first time.
+pub fn lower(
+    plan: &Plan,
+    numbers: &Numbers,
+    phase: Phase,
+    fresh: bool,
+    live: &mut [bool],
+) -> Program {
     let mut lower = Lower::new(plan, numbers, live);
+    lower.fresh = fresh;
     match phase {
         Phase::Load => lower.load(),
         Phase::Batch(micro) => lower.batch(micro),
@@ -77,6 +88,10 @@ pub struct Lower<'a> {
     holders: Vec<u32>,
     /// By tensor: gradients still to come (weights only).
     awaited: Vec<u32>,
+    /// The plan runs for the first time.
+    fresh: bool,
+    /// Convolutions that were tried in this program.
+    tried: FxHashSet<conv::Tried>,
 }
 
 impl<'a> Lower<'a> {
@@ -92,6 +107,8 @@ impl<'a> Lower<'a> {
             pending: vec![None; tensors],
             holders: Vec::new(),
             awaited: vec![0; tensors],
+            fresh: false,
+            tried: FxHashSet::default(),
         };
         for (i, id) in numbers.state().iter().enumerate() {
             lower.place[id.0 as usize] = Some(lower.fixed_like(numbers.of_state(i), *id, ""));
@@ -261,6 +278,9 @@ impl<'a> Lower<'a> {
         let results = self.results();
         if self.plan.run.train {
             self.mark(format!("{text}backward"), true);
+            if self.plan.run.zero_first && micro == 0 {
+                self.zero_gradients();
+            }
             self.backward();
         } else {
             for id in &results {
@@ -275,15 +295,22 @@ impl<'a> Lower<'a> {
     }
 
     fn load_batch(&mut self) {
-        for id in self.numbers.inputs() {
-            self.drop_fixed(self.numbers.of_input(*id), *id);
+        let replaced = self.plan.run.inputs_replaced;
+        if !replaced {
+            for id in self.numbers.inputs() {
+                for number in self.numbers.of_input(*id) {
+                    self.drop_fixed(number, *id);
+                }
+            }
         }
         for id in self.numbers.inputs() {
-            let number = self.numbers.of_input(*id);
-            let to = self.fixed_like(number, *id, "");
-            self.born(number);
+            let [a, b] = self.numbers.of_input(*id);
+            let (new, old) = if self.is_live(a) { (b, a) } else { (a, b) };
+            let to = self.fixed_like(new, *id, "");
+            self.born(new);
             self.place[id.0 as usize] = Some(to);
             self.copy_in(to);
+            self.drop_fixed(old, *id);
         }
     }
 
@@ -297,7 +324,11 @@ impl<'a> Lower<'a> {
             return;
         }
         for output in &node.outputs {
-            self.place[output.0 as usize] = Some(self.like(*output, node.scope, ""));
+            let over = self.plan.graph.get(*output).view_of;
+            self.place[output.0 as usize] = match over {
+                Some(base) => self.place[base.0 as usize],
+                None => Some(self.like(*output, node.scope, "")),
+            };
         }
         operator.forward(&mut Forward::new(self, node));
     }

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | unscale | an inverse scale and a found-infinity flag, 4 B each, until the update is done | `torch/amp/grad_scaler.py` |
 //! | clip | n + 1 64-bit starts, one fp32 for each chunk of 65,536 numbers, n norms; the norms stacked; total, coefficient | `torch/nn/utils/clip_grad.py`, `ForeachReduceOp.cu`, recordings |
-//! | SGD | momentum: first step, a buffer of N numbers; weight decay: a decayed gradient, N at once (for-each) or weight by weight | `torch/optim/sgd.py` |
+//! | SGD | weight decay: a decayed gradient, N at once (for-each) or weight by weight; then, with momentum, in the first step a buffer of N numbers | `torch/optim/sgd.py` |
 //! | Adam, AdamW | first step: two moments, weight by weight; fused: a step counter of 4 B each | `torch/optim/adam.py` |
 //! | … for-each | the root of the second moment, N numbers, all at once; Adam with decay: N more, the decayed gradients | `_multi_tensor_adam` |
 //! | … single | weight by weight the root, then the denominator, which lives until the next one's is there | `_single_tensor_adam` |
@@ -39,20 +39,26 @@ impl Lower<'_> {
             if run.clip {
                 self.clip(&pairs);
             }
-            self.make_states(&pairs);
             self.update(&pairs, run.optimizer);
             self.hold(unscaled);
         }
-        if run.set_to_none {
-            for (weight, _) in &pairs {
-                self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
-            }
-        } else {
-            let all = gradients(&pairs);
-            self.simple("zero", ScopeId(0), &[], &all);
+        if !run.zero_first {
+            self.zero_gradients();
         }
         // the loss is read
         self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+    }
+
+    pub(super) fn zero_gradients(&mut self) {
+        let pairs = self.gradients();
+        if self.plan.run.set_to_none {
+            for (weight, _) in &pairs {
+                self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
+            }
+        } else if !pairs.is_empty() {
+            let all = gradients(&pairs);
+            self.simple("zero", ScopeId(0), &[], &all);
+        }
     }
 
     fn gradients(&mut self) -> Pairs {
@@ -153,7 +159,7 @@ impl Lower<'_> {
         kept
     }
 
-    fn make_states(&mut self, pairs: &Pairs) {
+    fn make_states(&mut self, pairs: &[(TensorId, StorageId)]) {
         let kept = self.kept();
         for (weight, gradient) in pairs {
             for state in &kept {
@@ -186,8 +192,14 @@ impl Lower<'_> {
             && matches!(optimizer.rule, Rule::Sgd { .. } | Rule::Adam { decoupled: false });
         let adam = matches!(optimizer.rule, Rule::Adam { .. });
         match optimizer.way {
-            Way::Fused => self.update_in_one(pairs, gradients(pairs), &[]),
+            Way::Fused => {
+                self.make_states(pairs);
+                self.update_in_one(pairs, gradients(pairs), &[]);
+            }
             Way::ForEach => {
+                if adam {
+                    self.make_states(pairs);
+                }
                 let mut reads = gradients(pairs);
                 if self.plan.run.master {
                     reads = self.all_like(pairs, "grad", |numbers, _| (numbers * 4, DType::F32));
@@ -197,7 +209,11 @@ impl Lower<'_> {
                     let decayed = self.like_all(pairs, "decayed");
                     reads.extend(self.weights(pairs));
                     self.simple("decay", ScopeId(0), &reads, &decayed);
-                    reads = decayed;
+                    // a list's items are dropped last first
+                    reads = decayed.iter().rev().copied().collect();
+                }
+                if !adam {
+                    self.make_states(pairs);
                 }
                 let mut roots = Vec::new();
                 if adam {
@@ -219,11 +235,13 @@ impl Lower<'_> {
     }
 
     fn update_singly(&mut self, pairs: &Pairs, decays_gradient: bool, adam: bool) {
+        if adam {
+            self.make_states(pairs);
+        }
         let mut before = None;
         for pair in pairs {
             let (weight, gradient) = *pair;
             let scope = self.plan.graph.get(weight).scope;
-            let states = self.states(&[*pair]);
             let mut writes: Vec<StorageId> = self.place[weight.0 as usize].into_iter().collect();
             let mut reads = vec![gradient];
             if decays_gradient {
@@ -232,6 +250,10 @@ impl Lower<'_> {
                 self.simple("decay", scope, &reads, &[decayed]);
                 reads = vec![decayed];
             }
+            if !adam {
+                self.make_states(std::slice::from_ref(pair));
+            }
+            let states = self.states(std::slice::from_ref(pair));
             if adam {
                 let root = self.like(weight, scope, "root");
                 self.simple("root", scope, &states, &[root]);

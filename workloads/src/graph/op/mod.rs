@@ -11,17 +11,32 @@
 //!
 //! Bytes are not said: they follow from what a kernel reads and writes.
 
+mod batch_norm;
 mod cast;
+mod conv;
 mod elementwise;
 mod hold;
+mod image;
 mod linear;
 mod loss;
+mod lstm;
+mod pool;
+mod resize;
+mod scene_loss;
+mod zeros;
 
+pub use batch_norm::BatchNorm;
 pub use cast::Cast;
+pub use conv::Conv;
 pub use elementwise::{Elementwise, F};
 pub use hold::Hold;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
+pub use lstm::Lstm;
+pub use pool::{MaxPool, MeanPool};
+pub use resize::{Concat, Rows, Upsample};
+pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
+pub use zeros::Zeros;
 
 use super::lower::{Backward, Forward};
 use super::tensor::{DType, Spec, Tensor};
@@ -119,22 +134,46 @@ pub trait Operator {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
+    BatchNorm(BatchNorm),
+    BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
+    Concat(Concat),
+    Conv(Conv),
     CrossEntropy(CrossEntropy),
+    Ctc(Ctc),
     Elementwise(Elementwise),
     Hold(Hold),
     Linear(Linear),
+    LogSoftmax(LogSoftmax),
+    Lstm(Lstm),
+    MaxPool(MaxPool),
+    MeanPool(MeanPool),
+    Rows(Rows),
+    Upsample(Upsample),
+    Zeros(Zeros),
 }
 
 impl Kind {
     /// What answers for it.
     pub fn operator(&self) -> &dyn Operator {
         match self {
+            Kind::BatchNorm(op) => op,
+            Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
+            Kind::Concat(op) => op,
+            Kind::Conv(op) => op,
             Kind::CrossEntropy(op) => op,
+            Kind::Ctc(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Hold(op) => op,
             Kind::Linear(op) => op,
+            Kind::LogSoftmax(op) => op,
+            Kind::Lstm(op) => op,
+            Kind::MaxPool(op) => op,
+            Kind::MeanPool(op) => op,
+            Kind::Rows(op) => op,
+            Kind::Upsample(op) => op,
+            Kind::Zeros(op) => op,
         }
     }
 }

@@ -1,0 +1,115 @@
+//! Images made larger, joined, and seen as rows.
+//!
+//! | operator | forward makes | backward makes | source |
+//! |---|---|---|---|
+//! | upsample | every number `by` times down and across (nearest) | the input gradient | `aten/src/ATen/native/cuda/UpSampleNearest2d.cu`, PyTorch 2.15 |
+//! | concat | the channels of all inputs, one after another | a contiguous copy for each input, which the operators before it need | `cat_tensors_backward` |
+//! | rows | columns of images of one row as rows of channels, a copy | a copy | `permute` and `contiguous` |
+
+use super::image::image;
+use super::pool::give_one;
+use super::{Backward, Operator, Spec, Tensor, expect, one_float};
+use crate::graph::tensor::shape_text;
+
+/// Nearest neighbour upsampling. Input: images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upsample {
+    /// Times, down and across.
+    pub by: u64,
+}
+
+impl Operator for Upsample {
+    fn name(&self) -> &'static str {
+        "upsample"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let [x] = expect(inputs)?;
+        let [n, c, h, w] = image(x)?;
+        match (h.checked_mul(self.by), w.checked_mul(self.by)) {
+            (Some(h), Some(w)) if self.by > 0 => Ok(vec![Spec::new([n, c, h, w], x.dtype)]),
+            _ => Err(format!("{h}x{w} cannot be made {} times as large", self.by)),
+        }
+    }
+
+    fn backward(&self, at: &mut Backward<'_, '_>) {
+        give_one(at);
+    }
+}
+
+impl From<Upsample> for super::Kind {
+    fn from(op: Upsample) -> Self {
+        Self::Upsample(op)
+    }
+}
+
+/// Channels of all inputs together. Inputs: images of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concat;
+
+impl Operator for Concat {
+    fn name(&self) -> &'static str {
+        "concat"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let dtype = one_float(inputs)?;
+        let [n, _, h, w] = image(inputs[0])?;
+        let mut channels = 0_u64;
+        for x in inputs {
+            let [xn, xc, xh, xw] = image(x)?;
+            if [xn, xh, xw] != [n, h, w] {
+                let (a, b) = (shape_text(&inputs[0].shape), shape_text(&x.shape));
+                return Err(format!("found {a} and {b}, expected equal images"));
+            }
+            channels = channels.saturating_add(xc);
+        }
+        Ok(vec![Spec::new([n, channels, h, w], dtype)])
+    }
+
+    fn backward(&self, at: &mut Backward<'_, '_>) {
+        let g = at.gradient();
+        for i in 0..at.inputs() {
+            if at.wants(i) {
+                let back = at.like_input(i);
+                at.kernel(&[g], &[back]);
+                at.give(i, back);
+            }
+        }
+    }
+}
+
+impl From<Concat> for super::Kind {
+    fn from(op: Concat) -> Self {
+        Self::Concat(op)
+    }
+}
+
+/// Columns as rows. Input: n×c×1×w; makes n×w×c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows;
+
+impl Operator for Rows {
+    fn name(&self) -> &'static str {
+        "rows"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let [x] = expect(inputs)?;
+        let [n, c, h, w] = image(x)?;
+        if h != 1 {
+            return Err(format!("found images of {h} rows, expected 1"));
+        }
+        Ok(vec![Spec::new([n, w, c], x.dtype)])
+    }
+
+    fn backward(&self, at: &mut Backward<'_, '_>) {
+        give_one(at);
+    }
+}
+
+impl From<Rows> for super::Kind {
+    fn from(op: Rows) -> Self {
+        Self::Rows(op)
+    }
+}
