@@ -4,16 +4,11 @@
 //! set-up a graph can express is run; files are known by their fields, not by their names. Compared is the highest sum of live
 //! requests (`max_memory_requested`). Tolerance: 3 %.
 
-use std::fs;
+mod set_ups;
+
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use vramlab_sim::device::profile::device;
-use vramlab_workloads::graph::models::resnet::ResNet;
-use vramlab_workloads::graph::plan::{ConvSpace, Optimizer, Rule, Run, Way};
-use vramlab_workloads::graph::{DType, Plan, Player};
 use vramlab_workloads::live::live_peak;
-use vramlab_workloads::rates::Rates;
 
 /// Largest relative deviation of the peak.
 const TOLERANCE: f64 = 0.03;
@@ -22,8 +17,8 @@ const TOLERANCE: f64 = 0.03;
 fn recorded_vision() {
     let Some(folder) = shared_folder() else { return };
     let (mut found, mut worst) = (0, 0.0_f64);
-    for (name, file) in recordings(&folder) {
-        let Some(mut player) = resnet(&file) else { continue };
+    for (name, file) in set_ups::recordings(&folder) {
+        let Some(mut player) = set_ups::resnet(&file) else { continue };
         let Some(recorded) = file["max_memory_requested"].as_u64() else { continue };
         let seen = live_peak(&mut player).unwrap();
         let deviation = seen.bytes as f64 / recorded as f64 - 1.0;
@@ -43,63 +38,6 @@ fn recorded_vision() {
     );
     assert!(found > 0, "no set-up could be expressed");
     assert!(worst <= TOLERANCE, "a peak deviates by more than {} %", 100.0 * TOLERANCE);
-}
-
-/// The run of a recorded set-up, or none if it is of another model.
-fn resnet(file: &Value) -> Option<Player> {
-    let depth = file["model"].as_str()?.strip_prefix("ResNet-")?;
-    let depth: u64 = depth.split(' ').next()?.parse().ok()?;
-    let (batch, steps) = (file["batch"].as_u64()?, file["steps"].as_u64()?);
-    let last = file["last_batch"].as_u64().filter(|last| *last > 0).unwrap_or(batch);
-    let size = file["size"].as_u64()?;
-    if file["precision"].as_str() != Some("fp32") || file["channels_last"].as_bool() == Some(true) {
-        return None;
-    }
-    let optimizer = file["optimizer"].as_str()?;
-    let rule = Rule::Sgd { momentum: optimizer.starts_with("SGD momentum") };
-    let way = if optimizer.contains("foreach") { Way::ForEach } else { Way::Single };
-    let conv_space = match file["device"]["conv_workspace_model"].as_str()? {
-        "transpose" => ConvSpace::Transpose,
-        "none" => ConvSpace::None,
-        _ => return None,
-    };
-    let run = Run {
-        // the usual recipe decays weights (He et al. 2016, section 3.4), and zeroes gradients before backward
-        optimizer: Optimizer { rule, way, decay: true },
-        zero_first: true,
-        inputs_replaced: true,
-        conv_space,
-        benchmark: file["cudnn_benchmark"].as_bool() == Some(true),
-        ..Run::default()
-    };
-    let make = move |batch| {
-        let mut net = ResNet::of_depth(depth, batch, DType::F32)
-            .ok_or_else(|| vramlab_workloads::graph::Graph::new().error("no such depth"))?;
-        net.size = [size; 2];
-        Ok(Plan {
-            graph: net.graph()?,
-            run: Run { label: format!("batch {batch}"), ..run.clone() },
-        })
-    };
-    let keys = (0..steps).map(move |step| if step + 1 == steps { last } else { batch });
-    let rates = Rates::of(&device("a100-80gb").ok()?);
-    Player::new(Box::new(make), Box::new(keys), steps, rates).ok()
-}
-
-/// The set-ups beside the recordings, in the order of their names.
-fn recordings(folder: &Path) -> Vec<(String, Value)> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .collect();
-    paths.sort();
-    let read = |path: &PathBuf| {
-        let text = fs::read_to_string(path).unwrap();
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-    };
-    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    paths.iter().map(|path| (name(path), read(path))).collect()
 }
 
 /// The folder of the recordings; without it the test is skipped, or fails if it was required.

@@ -112,6 +112,11 @@ impl<'l, 'a> Forward<'l, 'a> {
         self.kernel_with(self.flops(), &reads, &writes, scratch);
     }
 
+    /// An output is copied to the host, which waits for it.
+    pub fn read_by_host(&mut self, i: usize) {
+        self.lower.read_by_host(self.output(i));
+    }
+
     pub(in crate::graph) fn hold_inputs(&mut self) {
         let held = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
         self.lower.hold(held);
@@ -265,6 +270,11 @@ impl<'l, 'a> Backward<'l, 'a> {
     pub fn product(&mut self, flops: f64, reads: &[StorageId], writes: &[StorageId], space: Blas) {
         let scratch = self.lower.workspace(space, self.node.scope);
         self.kernel_with(flops, reads, writes, scratch.as_slice());
+    }
+
+    /// These live until here, and are dropped in this order.
+    pub fn hold(&mut self, storages: &[StorageId]) {
+        self.lower.hold(storages.to_vec());
     }
 
     /// The sum over the rows of a matrix, with the space that a split one takes.

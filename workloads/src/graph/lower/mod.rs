@@ -88,6 +88,8 @@ pub struct Lower<'a> {
     holders: Vec<u32>,
     /// By tensor: gradients still to come (weights only).
     awaited: Vec<u32>,
+    /// Something was copied to the host.
+    read: bool,
     /// The plan runs for the first time.
     fresh: bool,
     /// Convolutions that were tried in this program.
@@ -107,6 +109,7 @@ impl<'a> Lower<'a> {
             pending: vec![None; tensors],
             holders: Vec::new(),
             awaited: vec![0; tensors],
+            read: false,
             fresh: false,
             tried: FxHashSet::default(),
         };
@@ -259,6 +262,23 @@ impl<'a> Lower<'a> {
         self.program.steps.push(Step::Copy { to: Some(to), bytes, direction, stream: StreamId(0) });
     }
 
+    fn copy_out(&mut self, from: StorageId) {
+        let bytes = self.program.get(from).bytes;
+        let direction = Direction::DeviceToHost;
+        self.program.steps.push(Step::Copy { to: None, bytes, direction, stream: StreamId(0) });
+    }
+
+    fn wait_for_device(&mut self) {
+        self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+    }
+
+    fn read_by_host(&mut self, id: StorageId) {
+        self.read = true;
+        self.copy_out(id);
+        self.wait_for_device();
+        self.hold(vec![id]);
+    }
+
     fn batch(&mut self, micro: u64) {
         let run = &self.plan.run;
         let mut text = String::new();
@@ -283,13 +303,11 @@ impl<'a> Lower<'a> {
             }
             self.backward();
         } else {
-            for id in &results {
-                let bytes = self.program.get(*id).bytes;
-                let direction = Direction::DeviceToHost;
-                let stream = StreamId(0);
-                self.program.steps.push(Step::Copy { to: None, bytes, direction, stream });
+            // unless an operator made something smaller for the host
+            if !self.read {
+                results.iter().for_each(|id| self.copy_out(*id));
+                self.wait_for_device();
             }
-            self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
         }
         self.hold(results);
     }

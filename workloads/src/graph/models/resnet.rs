@@ -13,7 +13,8 @@
 //! | `loss` | scores are dropped when the loss is there, since nobody keeps them | `loss_fn(model(x), y)`; recordings |
 
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{BatchNorm, Conv, CrossEntropy, F, MaxPool, MeanPool};
+use super::layers::{COLOURS, Layers, Square};
+use crate::graph::op::{CrossEntropy, F, MaxPool, MeanPool};
 use crate::graph::tensor::{DType, TensorId};
 
 /// How a block is made.
@@ -55,8 +56,6 @@ pub struct ResNet {
     pub train: bool,
 }
 
-const COLOURS: u64 = 3;
-
 impl ResNet {
     /// The usual one of so many layers: 18, 34, 50, 101 or 152; none of another number.
     pub fn of_depth(depth: u64, batch: u64, dtype: DType) -> Option<Self> {
@@ -79,14 +78,15 @@ impl ResNet {
     /// When an image is too small for its windows, or a tensor is too large.
     pub fn graph(&self) -> Result<Graph, GraphError> {
         let mut graph = Graph::new();
-        let [height, width] = self.size;
-        let images = graph.input("images", &[self.batch, COLOURS, height, width], self.dtype)?;
+        let layers = Layers { dtype: self.dtype, train: self.train };
+        let images = layers.images(&mut graph, "images", self.batch, self.size)?;
         let labels = match self.train {
             true => Some(graph.input("labels", &[self.batch], DType::I64)?),
             false => None,
         };
-        let layers = Layers { dtype: self.dtype, train: self.train };
-        let x = layers.backbone_start(&mut graph, images, self.width)?;
+        let first = [COLOURS, self.width];
+        let names = ["conv1", "bn1"];
+        let x = layers.conv_norm_relu(&mut graph, images, names, first, Square::of(7, 2))?;
         let mut x = pooled(&mut graph, x)?;
         let mut from = self.width;
         for (stage, blocks) in self.stages.iter().enumerate() {
@@ -94,7 +94,7 @@ impl ResNet {
             for index in 0..*blocks {
                 let stride = if stage > 0 && index == 0 { 2 } else { 1 };
                 x = graph.block(&format!("layer{}.{index}", stage + 1), |graph| {
-                    layers.block(graph, self.block, x, [from, to], stride)
+                    block(&layers, graph, self.block, x, [from, to], stride)
                 })?;
                 from = to * self.block.grows();
             }
@@ -115,119 +115,48 @@ impl ResNet {
     }
 }
 
-fn pooled(graph: &mut Graph, x: TensorId) -> Result<TensorId, GraphError> {
+/// The pool after the first layer.
+pub(super) fn pooled(graph: &mut Graph, x: TensorId) -> Result<TensorId, GraphError> {
     let pool = MaxPool { kernel: [3; 2], stride: [2; 2], pad: [1; 2] };
     graph.within("maxpool", |graph| graph.add(pool, &[x]))
 }
 
-/// Layers of residual networks.
-pub(super) struct Layers {
-    pub(super) dtype: DType,
-    pub(super) train: bool,
-}
-
-impl Layers {
-    fn backbone_start(
-        &self,
-        graph: &mut Graph,
-        images: TensorId,
-        to: u64,
-    ) -> Result<TensorId, GraphError> {
-        let y = self.conv_norm(graph, images, ["conv1", "bn1"], [COLOURS, to], Square::of(7, 2))?;
-        graph.within("relu", |graph| graph.add_over(F::Relu, &[y]))
-    }
-
-    /// A convolution and its norm.
-    pub(super) fn conv_norm(
-        &self,
-        graph: &mut Graph,
-        x: TensorId,
-        [conv, norm]: [&str; 2],
-        [from, to]: [u64; 2],
-        square: Square,
-    ) -> Result<TensorId, GraphError> {
-        let y = graph.within(conv, |graph| self.conv(graph, x, [from, to], square))?;
-        graph.within(norm, |graph| self.norm(graph, y, to))
-    }
-
-    /// A square convolution without bias.
-    pub(super) fn conv(
-        &self,
-        graph: &mut Graph,
-        x: TensorId,
-        [from, to]: [u64; 2],
-        Square { kernel, stride }: Square,
-    ) -> Result<TensorId, GraphError> {
-        let weight = graph.parameter("weight", &[to, from, kernel, kernel], self.dtype)?;
-        graph.add(Conv::square(stride, kernel / 2), &[x, weight])
-    }
-
-    /// Batch norm: weight, bias, running mean and variance, and a count of batches.
-    pub(super) fn norm(
-        &self,
-        graph: &mut Graph,
-        x: TensorId,
-        channels: u64,
-    ) -> Result<TensorId, GraphError> {
-        let mut inputs = vec![x];
-        for name in ["weight", "bias"] {
-            inputs.push(graph.parameter(name, &[channels], self.dtype)?);
-        }
-        for name in ["running_mean", "running_var"] {
-            inputs.push(graph.buffer(name, &[channels], self.dtype)?);
-        }
-        inputs.push(graph.buffer("num_batches_tracked", &[], DType::I64)?);
-        graph.add(BatchNorm { training: self.train }, &inputs)
-    }
-
-    fn block(
-        &self,
-        graph: &mut Graph,
-        block: Block,
-        x: TensorId,
-        [from, to]: [u64; 2],
-        stride: u64,
-    ) -> Result<TensorId, GraphError> {
-        let made = to * block.grows();
-        let convs: &[(u64, u64, u64)] = match block {
-            Block::Basic => &[(3, stride, to), (3, 1, to)],
-            Block::Bottleneck => &[(1, 1, to), (3, stride, to), (1, 1, made)],
-        };
-        let (mut y, mut width) = (x, from);
-        for (i, (kernel, stride, channels)) in convs.iter().enumerate() {
-            let names = [&*format!("conv{}", i + 1), &*format!("bn{}", i + 1)];
-            let square = Square::of(*kernel, *stride);
-            let mut z = self.conv_norm(graph, y, names, [width, *channels], square)?;
-            if i + 1 < convs.len() {
-                z = graph.within("relu", |graph| graph.add_over(F::Relu, &[z]))?;
-            }
-            graph.hold(&[y]);
-            (y, width) = (z, *channels);
-        }
-        let mut short = x;
-        if stride > 1 || from != made {
-            let names = ["downsample.0", "downsample.1"];
-            short = self.conv_norm(graph, x, names, [from, made], Square::of(1, stride))?;
-        }
-        let sum = graph.within("add", |graph| graph.add_over(F::Add, &[y, short]))?;
-        let y = graph.within("relu", |graph| graph.add_over(F::Relu, &[sum]))?;
-        graph.hold(&[short]);
-        graph.hold(&[x]);
-        Ok(y)
-    }
-}
-
-/// Side of a kernel and step between windows; padded so that a step of 1 keeps the image's size.
-#[derive(Clone, Copy)]
-pub(super) struct Square {
-    kernel: u64,
+/// A residual block; the first of a stage halves the image.
+fn block(
+    layers: &Layers,
+    graph: &mut Graph,
+    block: Block,
+    x: TensorId,
+    [from, to]: [u64; 2],
     stride: u64,
-}
-
-impl Square {
-    pub(super) fn of(kernel: u64, stride: u64) -> Self {
-        Self { kernel, stride }
+) -> Result<TensorId, GraphError> {
+    let made = to * block.grows();
+    let convs: &[(u64, u64, u64)] = match block {
+        Block::Basic => &[(3, stride, to), (3, 1, to)],
+        Block::Bottleneck => &[(1, 1, to), (3, stride, to), (1, 1, made)],
+    };
+    let (mut y, mut width) = (x, from);
+    for (i, (kernel, stride, channels)) in convs.iter().enumerate() {
+        let names = [&*format!("conv{}", i + 1), &*format!("bn{}", i + 1)];
+        let square = Square::of(*kernel, *stride);
+        let channels = [width, *channels];
+        let z = match i + 1 < convs.len() {
+            true => layers.conv_norm_relu(graph, y, names, channels, square)?,
+            false => layers.conv_norm(graph, y, names, channels, square)?,
+        };
+        graph.hold(&[y]);
+        (y, width) = (z, channels[1]);
     }
+    let mut short = x;
+    if stride > 1 || from != made {
+        let names = ["downsample.0", "downsample.1"];
+        short = layers.conv_norm(graph, x, names, [from, made], Square::of(1, stride))?;
+    }
+    let sum = graph.within("add", |graph| graph.add_over(F::Add, &[y, short]))?;
+    let y = graph.within("relu", |graph| graph.add_over(F::Relu, &[sum]))?;
+    graph.hold(&[short]);
+    graph.hold(&[x]);
+    Ok(y)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `training` | the result, then mean and inverse deviation of each channel, fp32; the count of batches and the running statistics are written in place | `aten/src/ATen/native/cudnn/BatchNorm.cpp`, PyTorch 2.15; recordings |
-//! | `inference` | the result only | `native_batch_norm` |
+//! | `inference` | the result; with 16 bits also two tensors as in training, dropped at once | `native_batch_norm`; recordings |
 //! | `backward` | input gradient, weight gradient, bias gradient | `cudnn_batch_norm_backward`; recordings |
 //! | `saved` | input, weight, mean, inverse deviation |  |
 //!
@@ -37,7 +37,7 @@ impl Operator for BatchNorm {
             }
         }
         let mut made = vec![Spec::new(x.shape.clone(), x.dtype)];
-        if self.training {
+        if self.training || x.dtype != DType::F32 {
             made.extend([(); 2].map(|()| Spec::aside([channels], DType::F32)));
         }
         Ok(made)

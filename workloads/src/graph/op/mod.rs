@@ -12,6 +12,7 @@
 //! Bytes are not said: they follow from what a kernel reads and writes.
 
 mod batch_norm;
+mod best;
 mod cast;
 mod conv;
 mod elementwise;
@@ -20,12 +21,14 @@ mod image;
 mod linear;
 mod loss;
 mod lstm;
+mod mean_error;
 mod pool;
 mod resize;
 mod scene_loss;
 mod zeros;
 
 pub use batch_norm::BatchNorm;
+pub use best::Best;
 pub use cast::Cast;
 pub use conv::Conv;
 pub use elementwise::{Elementwise, F};
@@ -33,8 +36,9 @@ pub use hold::Hold;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
 pub use lstm::Lstm;
+pub use mean_error::MeanError;
 pub use pool::{MaxPool, MeanPool};
-pub use resize::{Concat, Rows, Upsample};
+pub use resize::{Concat, Pass, Rows, Upsample};
 pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
 pub use zeros::Zeros;
 
@@ -135,6 +139,7 @@ pub trait Operator {
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
     BatchNorm(BatchNorm),
+    Best(Best),
     BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
     Concat(Concat),
@@ -147,7 +152,9 @@ pub enum Kind {
     LogSoftmax(LogSoftmax),
     Lstm(Lstm),
     MaxPool(MaxPool),
+    MeanError(MeanError),
     MeanPool(MeanPool),
+    Pass(Pass),
     Rows(Rows),
     Upsample(Upsample),
     Zeros(Zeros),
@@ -158,6 +165,7 @@ impl Kind {
     pub fn operator(&self) -> &dyn Operator {
         match self {
             Kind::BatchNorm(op) => op,
+            Kind::Best(op) => op,
             Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
             Kind::Concat(op) => op,
@@ -170,7 +178,9 @@ impl Kind {
             Kind::LogSoftmax(op) => op,
             Kind::Lstm(op) => op,
             Kind::MaxPool(op) => op,
+            Kind::MeanError(op) => op,
             Kind::MeanPool(op) => op,
+            Kind::Pass(op) => op,
             Kind::Rows(op) => op,
             Kind::Upsample(op) => op,
             Kind::Zeros(op) => op,
