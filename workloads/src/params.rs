@@ -67,6 +67,9 @@ pub enum ParamError {
         /// What it takes.
         expected: String,
     },
+    /// Shapes that do not multiply out.
+    #[error(transparent)]
+    Graph(#[from] crate::graph::GraphError),
     /// Not a pair.
     #[error("parameter {text:?}: expected key=value")]
     NoPair {

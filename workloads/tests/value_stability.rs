@@ -4,11 +4,17 @@
 //! The digest is FNV-1a, 64 bits, over every step's fields as little-endian numbers ([`Digest`]), in the order of the code below;
 //! it does not depend on Debug or on enum layout.
 
+use vramlab_sim::device::profile::device;
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Source, Step};
 use vramlab_sim::units::Nanos;
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{WORKLOADS, find};
+
+fn rates() -> Rates {
+    Rates::of(&device("a100-80gb").expect("built in"))
+}
 
 /// FNV-1a over numbers.
 struct Digest(u64);
@@ -95,7 +101,7 @@ fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64
 }
 
 fn check(name: &str, shown: &str, first_wanted: &[&str], digest_wanted: u64) {
-    let mut source = find(name).and_then(|workload| workload.source("", 0)).unwrap();
+    let mut source = find(name).and_then(|workload| workload.source("", 0, &rates())).unwrap();
     let (first, digest) = walk(&mut *source, first_wanted.len(), shown);
     assert_eq!(first, first_wanted, "{name}: first records");
     assert_eq!(digest, digest_wanted, "{name}: digest {digest:#018x}");
@@ -214,7 +220,8 @@ fn seeds_decide() {
         ("churn", "allocs=100", true),
         ("fragment", "", false),
     ] {
-        let digest = |seed| walk(&mut *find(name).unwrap().source(text, seed).unwrap(), 0, "").1;
+        let digest =
+            |seed| walk(&mut *find(name).unwrap().source(text, seed, &rates()).unwrap(), 0, "").1;
         assert_eq!(digest(1), digest(1), "{name}");
         assert_eq!(digest(1) != digest(2), drawn, "{name}");
     }

@@ -15,6 +15,7 @@
 //! | [`lower`] | the programs of a run: load, forward and backward of a batch, optimizer |
 //! | [`program`] | kernels and storages |
 //! | [`fixed`] | numbers of what outlives a program |
+//! | [`passes`] | changes to a plan |
 //! | `compile` | liveness, ids, durations |
 //! | [`play`] | the [`vramlab_sim::Source`] |
 //! | [`kernels`] | workspaces |
@@ -27,7 +28,8 @@
 //! **To add an operator**: a file in `op` with a struct that is an [`op::Operator`]; a variant and a line in [`op::Kind`]. By-products (masks, statistics) are further
 //! outputs. What backward reads must be in `saves`: an input or output that is not is an error in tests.
 //!
-//! **To add a pass**: a file in `passes` with a function from [`Plan`] to [`Plan`] and a report; a line in its list.
+//! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with [`passes::Rewrite`]);
+//! a line in [`passes::PASSES`].
 
 mod compile;
 pub mod fixed;
@@ -36,6 +38,7 @@ pub mod lower;
 pub mod models;
 pub mod network;
 pub mod op;
+pub mod passes;
 pub mod plan;
 pub mod play;
 pub mod program;

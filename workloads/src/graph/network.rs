@@ -187,9 +187,10 @@ impl Graph {
         kind: impl Into<Kind>,
         inputs: &[TensorId],
     ) -> Result<Vec<TensorId>, GraphError> {
-        let kind = kind.into();
-        let operator = kind.operator();
         let read: Vec<&Tensor> = inputs.iter().map(|id| self.get(*id)).collect();
+        let kind: Kind = kind.into();
+        let kind = kind.operator().fitted(&read).unwrap_or(kind);
+        let operator = kind.operator();
         let specs = operator
             .outputs(&read)
             .map_err(|what| self.error(format!("{}: {what}", operator.name())))?;
@@ -221,6 +222,33 @@ impl Graph {
     ) -> Result<TensorId, GraphError> {
         let outputs = self.node(kind, inputs)?;
         outputs.first().copied().ok_or_else(|| self.error("expected a result, found none"))
+    }
+
+    /// The same scopes and nothing else.
+    pub(super) fn without_operators(&self) -> Self {
+        let (scopes, scope_ids) = (self.scopes.clone(), self.scope_ids.clone());
+        Self { scopes, scope_ids, ..Self::default() }
+    }
+
+    /// A leaf like one of another graph with the same scopes.
+    pub(super) fn leaf_like(
+        &mut self,
+        tensor: &Tensor,
+        dtype: DType,
+    ) -> Result<TensorId, GraphError> {
+        let (shape, differentiable) = (tensor.shape.clone(), tensor.gradient);
+        let spec = Spec { shape, dtype, differentiable };
+        self.at(tensor.scope, |graph| graph.tensor(spec, tensor.role, None))
+    }
+
+    /// Blocks, results and loss of a graph that was made from another.
+    pub(super) fn set_ends(
+        &mut self,
+        blocks: Vec<Range<usize>>,
+        results: Vec<TensorId>,
+        loss: Option<TensorId>,
+    ) {
+        (self.blocks, self.results, self.loss) = (blocks, results, loss);
     }
 
     /// The program still has these tensors in its hands here (a local variable of a function that returns here).

@@ -1,7 +1,7 @@
 //! `bert`: training (or inference) steps of a BERT-style model at one sequence length.
 //!
 //! Models: fine-tuning with transformers' BERT over PyTorch 2.15: embeddings, layers, head, loss, backward, clipping, AdamW.
-//! Rules, sources and what is left out: [`super::transformer`] and its files. Nothing is drawn, so the seed has no effect.
+//! Rules, sources and what is left out: [`crate::graph::models::bert`] and its files. Nothing is drawn, so the seed has no effect.
 //!
 //! Highest sum of live requests against recordings of the real thing. `tests/recorded_bert.rs` holds these to 16 B without the recordings,
 //! and every recorded set-up that parameters express to 3 %; measured on 21 set-ups: 0.0032 % at most.
@@ -30,11 +30,10 @@
 //! amp16, `checkpoint=all`, `batch=8`; `varlen` over a cycle, with and without expandable segments, and over drawn lengths).
 //!
 //! The missing bytes are scalars of loss and gradient scaling; the last two runs did not put token types and masks on the device.
-use super::cost::Roofline;
-use super::emit::Generated;
-use super::transformer::settings::{Precision, with_shared};
-use super::transformer::{BATCH_MAX, Config, LEN_MAX, Steps};
+use crate::graph::Player;
+use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, with_shared};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
@@ -54,7 +53,7 @@ pub const PARAMS: &[ParamDoc] = &with_shared::<4, 28>([
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let batch = params.count("batch", 1..=BATCH_MAX)?;
     let seq = params.count("seq", 1..=LEN_MAX)?;
     let positions = match params.text("positions") {
@@ -62,8 +61,6 @@ pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
         _ => params.count("positions", seq..=LEN_MAX)?,
     };
     let steps = params.count("steps", 1..=REPEATS_MAX)?;
-    let config = Config::from_params(params, batch, positions)?;
-    let roofline = Roofline::from_params(params, config.precision != Precision::Fp32)?;
-    let script = Steps::new(config, steps, std::iter::repeat(seq), false);
-    Ok(Box::new(Generated::new(script, roofline)))
+    let plan = Asked::read(params, batch, positions)?.plan(seq, String::new())?;
+    Ok(Box::new(Player::of(plan, steps, *rates)?))
 }

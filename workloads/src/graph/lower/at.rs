@@ -78,6 +78,11 @@ impl<'l, 'a> Forward<'l, 'a> {
         });
     }
 
+    /// Operations of the operator.
+    pub fn flops(&self) -> f64 {
+        forward_flops(self.lower, self.node)
+    }
+
     /// One kernel that reads all inputs and writes all outputs.
     pub fn run(&mut self) {
         self.run_with_scratch(&[]);
@@ -93,8 +98,7 @@ impl<'l, 'a> Forward<'l, 'a> {
     pub fn run_with_scratch(&mut self, scratch: &[StorageId]) {
         let reads: Vec<_> = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
         let writes: Vec<_> = (0..self.node.outputs.len()).map(|i| self.output(i)).collect();
-        let flops = forward_flops(self.lower, self.node);
-        self.kernel_with(flops, &reads, &writes, scratch);
+        self.kernel_with(self.flops(), &reads, &writes, scratch);
     }
 
     pub(in crate::graph) fn hold_inputs(&mut self) {
@@ -241,6 +245,16 @@ impl<'l, 'a> Backward<'l, 'a> {
         self.kernel_with(flops, reads, writes, scratch.as_slice());
     }
 
+    /// These live until here, and are dropped in this order.
+    pub fn hold(&mut self, storages: &[StorageId]) {
+        self.lower.hold(storages.to_vec());
+    }
+
+    /// Is the result's gradient one number, seen as a tensor of equal ones?
+    pub fn is_expanded(&self) -> bool {
+        self.lower.program.get(self.gradient()).bytes < self.tensor_out().bytes()
+    }
+
     /// The sum over the rows of a matrix, with the space that a split one takes.
     pub fn column_sum(&mut self, rows: u64, columns: u64, matrix: StorageId, sum: StorageId) {
         let space = column_sum_space(rows, columns, self.lower.plan.run.device);
@@ -250,6 +264,11 @@ impl<'l, 'a> Backward<'l, 'a> {
             .map(|(bytes, part)| self.temporary(bytes, DType::F32, part))
             .collect();
         self.kernel_with(0.0, &[matrix], &[sum], &scratch);
+    }
+
+    /// The same, before those that were given already.
+    pub fn give_first(&mut self, i: usize, gradient: StorageId) {
+        self.given.insert(0, (i, gradient));
     }
 
     /// The input's gradient; given in the order in which the framework delivers them.

@@ -1,3 +1,4 @@
 //! Models from their public hyper-parameters, as graphs.
 
+pub mod bert;
 pub mod mlp;

@@ -11,17 +11,33 @@
 //!
 //! Bytes are not said: they follow from what a kernel reads and writes.
 
+mod attention;
 mod cast;
+mod dropout;
 mod elementwise;
+mod embedding;
 mod hold;
+mod layer_norm;
 mod linear;
 mod loss;
+mod matmul;
+mod reduce;
+mod softmax;
+mod view;
 
+pub use attention::{Attention, Fused};
 pub use cast::Cast;
+pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
+pub use embedding::Embedding;
 pub use hold::Hold;
+pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
+pub use matmul::MatMul;
+pub use reduce::{Mask, Sum};
+pub use softmax::Softmax;
+pub use view::{Copy, Slice, View};
 
 use super::lower::{Backward, Forward};
 use super::tensor::{DType, Spec, Tensor};
@@ -99,6 +115,11 @@ pub trait Operator {
         Autocast::AsGiven
     }
 
+    /// What it becomes for these inputs, where a framework chooses a kernel by type.
+    fn fitted(&self, _inputs: &[&Tensor]) -> Option<Kind> {
+        None
+    }
+
     /// Is its result the first input's storage, seen otherwise?
     fn is_view(&self) -> bool {
         false
@@ -119,22 +140,44 @@ pub trait Operator {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
+    Attention(Attention),
     Cast(Cast),
+    Copy(Copy),
     CrossEntropy(CrossEntropy),
+    Dropout(Dropout),
     Elementwise(Elementwise),
+    Embedding(Embedding),
     Hold(Hold),
+    LayerNorm(LayerNorm),
     Linear(Linear),
+    Mask(Mask),
+    MatMul(MatMul),
+    Slice(Slice),
+    Softmax(Softmax),
+    Sum(Sum),
+    View(View),
 }
 
 impl Kind {
     /// What answers for it.
     pub fn operator(&self) -> &dyn Operator {
         match self {
+            Kind::Attention(op) => op,
             Kind::Cast(op) => op,
+            Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
+            Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
+            Kind::Embedding(op) => op,
             Kind::Hold(op) => op,
+            Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,
+            Kind::Mask(op) => op,
+            Kind::MatMul(op) => op,
+            Kind::Slice(op) => op,
+            Kind::Softmax(op) => op,
+            Kind::Sum(op) => op,
+            Kind::View(op) => op,
         }
     }
 }
