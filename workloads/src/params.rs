@@ -70,6 +70,9 @@ pub enum ParamError {
     /// Shapes that do not multiply out.
     #[error(transparent)]
     Graph(#[from] crate::graph::GraphError),
+    /// Passes that were refused.
+    #[error("parameter passes: {0}")]
+    Pass(#[from] crate::graph::passes::PassError),
     /// Not a pair.
     #[error("parameter {text:?}: expected key=value")]
     NoPair {

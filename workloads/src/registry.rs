@@ -2,6 +2,8 @@
 
 use vramlab_sim::Source;
 
+use crate::graph::Plan;
+use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
 use crate::rates::Rates;
 use crate::synthetic::{bert, churn, fragment, ocr, varlen};
@@ -31,19 +33,27 @@ pub struct Workload {
     pub build: fn(&Params, u64, &Rates) -> Result<BoxedSource, ParamError>,
     /// One line for tables and lists.
     pub summary: &'static str,
+    /// If it is a model's graph: the plan of a step, and what passes changed.
+    pub plan: Option<MakePlan>,
 }
+
+/// Makes a model's plan from its parameters.
+pub type MakePlan = fn(&Params) -> Result<(Plan, Vec<Report>), ParamError>;
 
 const ACCESSES: Carries = Carries { streams: false, accesses: true };
 const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
-    entry(
-        "bert",
-        bert::PARAMS,
-        ACCESSES,
-        bert::build,
-        "BERT training steps at one length, from layer shapes",
+    model(
+        entry(
+            "bert",
+            bert::PARAMS,
+            ACCESSES,
+            bert::build,
+            "BERT training steps at one length, from layer shapes",
+        ),
+        bert::plan,
     ),
     entry(
         "varlen",
@@ -115,7 +125,12 @@ const fn entry(
     build: fn(&Params, u64, &Rates) -> Result<BoxedSource, ParamError>,
     summary: &'static str,
 ) -> Workload {
-    Workload { name, params, carries, build, summary }
+    Workload { name, params, carries, build, summary, plan: None }
+}
+
+/// A workload that is a model's graph.
+const fn model(workload: Workload, plan: MakePlan) -> Workload {
+    Workload { plan: Some(plan), ..workload }
 }
 
 #[cfg(test)]

@@ -114,15 +114,15 @@ fn value_stability_bert() {
         "",
         &[
             "mark [] model to device",
-            "alloc [0, 0, 93763584] embedding.words",
+            "alloc [0, 0, 93763584] embeddings.words",
             "copy [0, 0, 93763584]",
-            "alloc [1, 0, 1572864] embedding.positions",
+            "alloc [1, 0, 1572864] embeddings.positions",
             "copy [0, 0, 1572864]",
-            "alloc [2, 0, 6144] embedding.types",
+            "alloc [2, 0, 6144] embeddings.types",
             "copy [0, 0, 6144]",
-            "alloc [3, 0, 3072] embedding.norm",
+            "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xbf58_a69c_b5a4_50b8,
+        0x0407_2ac7_37bd_8108,
     );
 }
 
@@ -133,15 +133,15 @@ fn value_stability_varlen() {
         "",
         &[
             "mark [] model to device",
-            "alloc [0, 0, 93763584] embedding.words",
+            "alloc [0, 0, 93763584] embeddings.words",
             "copy [0, 0, 93763584]",
-            "alloc [1, 0, 3145728] embedding.positions",
+            "alloc [1, 0, 3145728] embeddings.positions",
             "copy [0, 0, 3145728]",
-            "alloc [2, 0, 6144] embedding.types",
+            "alloc [2, 0, 6144] embeddings.types",
             "copy [0, 0, 6144]",
-            "alloc [3, 0, 3072] embedding.norm",
+            "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xd0c3_4d3a_414a_f99a,
+        0x5ca2_5f0a_9221_638b,
     );
 }
 
@@ -160,7 +160,7 @@ fn value_stability_ocr() {
             "mark [] request 1 recognise 52",
             "wait until 680417582",
         ],
-        0x2974_8465_8457_19b0,
+        0x4ad2_f9b9_44d1_a7f6,
     );
 }
 
@@ -172,14 +172,14 @@ fn value_stability_churn() {
         &[
             "mark [] allocation 0",
             "alloc [0, 0, 15940] churn",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "alloc [1, 0, 411664] churn",
-            "work [0, 2000] w1",
+            "work [0, 5000] w1",
             "alloc [2, 0, 577012] churn",
-            "work [0, 2000] w2",
+            "work [0, 5000] w2",
             "alloc [3, 0, 501432] churn",
         ],
-        0xef9f_15ce_0fc0_5166,
+        0xd2c0_64d4_5cc4_14cf,
     );
 }
 
@@ -191,14 +191,14 @@ fn value_stability_fragment() {
         &[
             "mark [] round 0",
             "alloc [0, 0, 4096] fragment",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "free [0, 18446744073709551615]",
             "alloc [0, 0, 16384] fragment",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "free [0, 18446744073709551615]",
             "alloc [0, 0, 8192] fragment",
         ],
-        0xb82a_2064_15b7_c1b5,
+        0xfc91_4d5c_4d01_4295,
     );
 }
 

@@ -19,6 +19,7 @@
 //! | `compile` | liveness, ids, durations |
 //! | [`play`] | the [`vramlab_sim::Source`] |
 //! | [`kernels`] | workspaces |
+//! | [`listing`] | programs as tables |
 //! | [`models`] | models |
 //!
 //! **To add a model**: a file in `models`, which builds a [`Graph`] with [`Graph::parameter`], [`Graph::add`] and [`Graph::block`]
@@ -34,6 +35,7 @@
 mod compile;
 pub mod fixed;
 pub mod kernels;
+pub mod listing;
 pub mod lower;
 pub mod models;
 pub mod network;

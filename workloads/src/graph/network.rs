@@ -30,6 +30,8 @@ pub struct Node {
     pub outputs: Vec<TensorId>,
     /// Where it stands.
     pub scope: ScopeId,
+    /// Its result is written over this input.
+    pub over: Option<usize>,
 }
 
 /// A forward graph.
@@ -207,6 +209,7 @@ impl Graph {
             inputs: inputs.to_vec(),
             outputs: outputs.clone(),
             scope: self.here(),
+            over: None,
         });
         Ok(outputs)
     }
@@ -251,6 +254,15 @@ impl Graph {
         (self.blocks, self.results, self.loss) = (blocks, results, loss);
     }
 
+    /// The last operator's result is written over its input `i`, whose storage it shares from here.
+    pub(super) fn write_over(&mut self, i: usize) {
+        let Some(node) = self.nodes.last_mut() else { return };
+        node.over = Some(i);
+        let (input, result) = (node.inputs[i], node.outputs[0]);
+        let base = self.storage(input);
+        self.tensors[result.0 as usize].view_of = Some(base);
+    }
+
     /// The program still has these tensors in its hands here (a local variable of a function that returns here).
     pub fn hold(&mut self, tensors: &[TensorId]) {
         self.nodes.push(Node {
@@ -258,6 +270,7 @@ impl Graph {
             inputs: tensors.to_vec(),
             outputs: Vec::new(),
             scope: self.here(),
+            over: None,
         });
     }
 

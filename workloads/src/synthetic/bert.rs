@@ -30,37 +30,50 @@
 //! amp16, `checkpoint=all`, `batch=8`; `varlen` over a cycle, with and without expandable segments, and over drawn lengths).
 //!
 //! The missing bytes are scalars of loss and gradient scaling; the last two runs did not put token types and masks on the device.
-use crate::graph::Player;
-use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, with_shared};
+use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, SHARED};
+use crate::graph::models::params::join;
+use crate::graph::passes::Report;
+use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &with_shared::<4, 28>([
-    doc("batch", "32", "sequences", "sequences in a batch"),
-    doc("seq", "512", "tokens", "length of every sequence"),
-    doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
-    doc(
-        "positions",
-        "auto",
-        "tokens",
-        "longest sequence of the position embedding; auto: 512 or seq",
-    ),
-]);
+pub const PARAMS: &[ParamDoc] = &join::<4, 24, 28>(
+    [
+        doc("batch", "32", "sequences", "sequences in a batch"),
+        doc("seq", "512", "tokens", "length of every sequence"),
+        doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
+        doc(
+            "positions",
+            "auto",
+            "tokens",
+            "longest sequence of the position embedding; auto: 512 or seq",
+        ),
+    ],
+    SHARED,
+);
 
 /// Builds it.
 ///
 /// # Errors
 /// When a parameter's value is refused.
 pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
+    let steps = params.count("steps", 1..=REPEATS_MAX)?;
+    let (plan, _) = plan(params)?;
+    Ok(Box::new(Player::of(plan, steps, *rates)?))
+}
+
+/// The graph that its parameters ask for, and what passes changed.
+///
+/// # Errors
+/// When a parameter's value is refused.
+pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
     let batch = params.count("batch", 1..=BATCH_MAX)?;
     let seq = params.count("seq", 1..=LEN_MAX)?;
     let positions = match params.text("positions") {
         "auto" => seq.max(512),
         _ => params.count("positions", seq..=LEN_MAX)?,
     };
-    let steps = params.count("steps", 1..=REPEATS_MAX)?;
-    let plan = Asked::read(params, batch, positions)?.plan(seq, String::new())?;
-    Ok(Box::new(Player::of(plan, steps, *rates)?))
+    Ok(Asked::read(params, batch, positions)?.plan(seq, String::new())?)
 }

@@ -18,31 +18,35 @@
 //! Left out: sequences of one batch that differ (nested tensors), a data loader that prefetches.
 
 use crate::graph::Player;
-use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, with_shared};
+use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, SHARED};
+use crate::graph::models::params::join;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &with_shared::<11, 35>([
-    doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
-    doc("batch", "8", "sequences", "sequences in a batch"),
-    doc("steps", "40", "steps", "optimiser steps (batches in inference)"),
-    doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /"),
-    doc("mu", "5.3", "ln tokens", "mean of the length's logarithm"),
-    doc("sigma", "0.6", "ln tokens", "its standard deviation"),
-    doc("min", "1", "tokens", "shortest length drawn"),
-    doc("max", "1024", "tokens", "longest length drawn"),
-    doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
-    doc("window", "16", "batches", "mode=sorted: batches sorted together"),
-    doc(
-        "positions",
-        "auto",
-        "tokens",
-        "longest sequence of the position embedding; auto: 512 or the longest",
-    ),
-]);
+pub const PARAMS: &[ParamDoc] = &join::<11, 24, 35>(
+    [
+        doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
+        doc("batch", "8", "sequences", "sequences in a batch"),
+        doc("steps", "40", "steps", "optimiser steps (batches in inference)"),
+        doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /"),
+        doc("mu", "5.3", "ln tokens", "mean of the length's logarithm"),
+        doc("sigma", "0.6", "ln tokens", "its standard deviation"),
+        doc("min", "1", "tokens", "shortest length drawn"),
+        doc("max", "1024", "tokens", "longest length drawn"),
+        doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
+        doc("window", "16", "batches", "mode=sorted: batches sorted together"),
+        doc(
+            "positions",
+            "auto",
+            "tokens",
+            "longest sequence of the position embedding; auto: 512 or the longest",
+        ),
+    ],
+    SHARED,
+);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -150,7 +154,7 @@ pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, P
     let steps = params.count("steps", 1..=REPEATS_MAX)?;
     let asked = Asked::read(params, batch, positions)?;
     asked.plan(longest, String::new())?;
-    let make = move |seq| asked.plan(seq, format!("seq {seq}"));
+    let make = move |seq| asked.plan(seq, format!("seq {seq}")).map(|(plan, _)| plan);
     Ok(Box::new(Player::new(Box::new(make), Box::new(lengths), steps, *rates)?))
 }
 

@@ -299,6 +299,9 @@ impl<'a> Lower<'a> {
         for output in &node.outputs {
             self.place[output.0 as usize] = Some(self.like(*output, node.scope, ""));
         }
+        if let Some(i) = node.over {
+            self.place[node.outputs[0].0 as usize] = self.place[node.inputs[i].0 as usize];
+        }
         operator.forward(&mut Forward::new(self, node));
     }
 

@@ -16,6 +16,7 @@ mod cast;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod fused;
 mod hold;
 mod layer_norm;
 mod linear;
@@ -30,6 +31,7 @@ pub use cast::Cast;
 pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
 pub use embedding::Embedding;
+pub use fused::{FusedChain, Part, Wire};
 pub use hold::Hold;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
@@ -147,6 +149,7 @@ pub enum Kind {
     Dropout(Dropout),
     Elementwise(Elementwise),
     Embedding(Embedding),
+    FusedChain(FusedChain),
     Hold(Hold),
     LayerNorm(LayerNorm),
     Linear(Linear),
@@ -169,6 +172,7 @@ impl Kind {
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Embedding(op) => op,
+            Kind::FusedChain(op) => op,
             Kind::Hold(op) => op,
             Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,

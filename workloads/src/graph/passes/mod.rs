@@ -5,6 +5,10 @@
 mod accumulate;
 mod amp;
 mod checkpoint;
+mod cse;
+mod fusion;
+mod inplace;
+mod reach;
 mod release;
 mod rewrite;
 
@@ -27,7 +31,15 @@ pub struct Pass {
 }
 
 /// All passes.
-pub const PASSES: &[Pass] = &[accumulate::PASS, amp::PASS, checkpoint::PASS, release::PASS];
+pub const PASSES: &[Pass] = &[
+    accumulate::PASS,
+    amp::PASS,
+    checkpoint::PASS,
+    cse::PASS,
+    fusion::PASS,
+    inplace::PASS,
+    release::PASS,
+];
 
 /// Why a pass was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +138,7 @@ mod tests {
         let texts: Vec<_> = chosen.iter().map(|c| (c.pass.name, c.option.as_str())).collect();
         assert_eq!(texts, [("checkpoint", "sqrt"), ("amp", "")]);
         assert!(parse("none").unwrap().is_empty() && parse("").unwrap().is_empty());
-        let error = parse("apm").unwrap_err().to_string();
-        assert_eq!(error, r#"unknown pass "apm"; did you mean amp"#);
+        let error = parse("checkpont").unwrap_err().to_string();
+        assert_eq!(error, r#"unknown pass "checkpont"; did you mean checkpoint"#);
     }
 }

@@ -73,6 +73,9 @@ impl<'a> Rewrite<'a> {
         inputs: &[TensorId],
     ) -> Result<(), GraphError> {
         let outputs = self.add(node.scope, kind, inputs)?;
+        if let Some(over) = node.over {
+            self.new.write_over(over);
+        }
         for (old, new) in node.outputs.iter().zip(outputs) {
             self.bind(*old, new);
         }

@@ -3,10 +3,10 @@
 //! Defaults are BERT-base fine-tuning: 12 layers, width 768, 12 heads, inner width 3,072, 30,522 words, AdamW.
 
 use super::{Attend, Bert, Head, Loss};
-use crate::graph::kernels::Multiprocessors;
-use crate::graph::network::GraphError;
-use crate::graph::passes::{self, Chosen};
-use crate::graph::plan::{Optimizer, Plan, Rule, Run, Way, Workspace};
+use crate::graph::models::params::SIZE_MAX;
+use crate::graph::models::params::{RUN, chosen_passes, join, run};
+use crate::graph::passes::{self, Chosen, PassError, Report};
+use crate::graph::plan::{Plan, Run};
 use crate::graph::tensor::DType;
 use crate::params::{ParamDoc, ParamError, Params, doc};
 
@@ -14,10 +14,9 @@ use crate::params::{ParamDoc, ParamError, Params, doc};
 pub const LEN_MAX: u64 = 1 << 16;
 /// Largest batch that any workload offers (sequences).
 pub const BATCH_MAX: u64 = 1 << 16;
-const SIZE_MAX: u64 = 1 << 20;
 
-/// Shared parameters.
-pub const SHARED: [ParamDoc; 24] = [
+/// BERT's own.
+const BERT: [ParamDoc; 14] = [
     doc("phase", "train", "-", "train or inference"),
     doc("size", "base", "-", "base or large: what layers, hidden, heads and ffn mean by auto"),
     doc("layers", "auto", "layers", "transformer layers; auto: 12 or 24"),
@@ -57,46 +56,10 @@ pub const SHARED: [ParamDoc; 24] = [
         "-",
         "none, all, or how many first layers are recomputed in backward",
     ),
-    doc(
-        "optimizer",
-        "adamw_foreach",
-        "-",
-        "none, sgd, momentum, adam or adamw, with _foreach (default), _fused or _single",
-    ),
-    doc("clip", "true", "-", "clip the gradient norm before the optimiser"),
-    doc("accumulation", "1", "batches", "batches per optimiser step"),
-    doc("set_to_none", "true", "-", "zero_grad frees gradients instead of zeroing them"),
-    doc(
-        "output",
-        "held",
-        "-",
-        "held: scores live until the next step's replace them; dropped: until backward ends",
-    ),
-    doc("workspace", "call", "-", "cuBLAS workspace per call, cached, or none"),
-    doc(
-        "empty_cache",
-        "0",
-        "steps",
-        "empty the allocator's cache after every so many steps; 0: never",
-    ),
-    doc("sms", "108", "multiprocessors", "of the device; decides how sums are split"),
-    doc("sm_threads", "2048", "threads", "per multiprocessor"),
-    doc("passes", "none", "-", "passes over the graph, such as amp+checkpoint=sqrt"),
 ];
 
-/// Puts a workload's own parameters before the shared ones.
-pub const fn with_shared<const OWN: usize, const ALL: usize>(
-    own: [ParamDoc; OWN],
-) -> [ParamDoc; ALL] {
-    assert!(OWN + SHARED.len() == ALL, "the table is as long as its parts");
-    let mut all = [own[0]; ALL];
-    let mut i = 0;
-    while i < ALL {
-        all[i] = if i < OWN { own[i] } else { SHARED[i - OWN] };
-        i += 1;
-    }
-    all
-}
+/// Those of every workload on BERT.
+pub const SHARED: [ParamDoc; 24] = join(BERT, RUN);
 
 /// BERT as the parameters ask for it, at any length.
 #[derive(Clone, Debug)]
@@ -113,7 +76,7 @@ impl Asked {
     /// When a value is refused.
     pub fn read(p: &Params, batch: u64, positions: u64) -> Result<Self, ParamError> {
         let passes = passes(p)?;
-        let parts = passes::batches(&passes).map_err(|error| p.bad("passes", error))?;
+        let parts = passes::batches(&passes)?;
         if !batch.is_multiple_of(parts) {
             return Err(p.bad("passes", format_args!("parts that divide batch={batch}")));
         }
@@ -127,12 +90,11 @@ impl Asked {
     ///
     /// # Errors
     /// When shapes do not fit, or a pass is refused.
-    pub fn plan(&self, seq: u64, label: String) -> Result<Plan, GraphError> {
+    pub fn plan(&self, seq: u64, label: String) -> Result<(Plan, Vec<Report>), PassError> {
         let graph = Bert { seq, ..self.bert.clone() }.graph()?;
         let mut plan = Plan { graph, run: Run { label, ..self.run.clone() } };
-        passes::apply(&mut plan, &self.passes)
-            .map_err(|error| plan.graph.error(error.to_string()))?;
-        Ok(plan)
+        let reports = passes::apply(&mut plan, &self.passes)?;
+        Ok((plan, reports))
     }
 }
 
@@ -155,8 +117,8 @@ fn passes(p: &Params) -> Result<Vec<Chosen>, ParamError> {
     if text.ends_with(':') {
         text += p.text("checkpoint");
     }
-    let mut chosen = passes::parse(&text).map_err(|error| p.bad("passes", error))?;
-    chosen.extend(passes::parse(p.text("passes")).map_err(|error| p.bad("passes", error))?);
+    let mut chosen = passes::parse(&text)?;
+    chosen.extend(chosen_passes(p)?);
     Ok(chosen)
 }
 
@@ -211,55 +173,4 @@ fn bert(p: &Params, batch: u64, positions: u64) -> Result<Bert, ParamError> {
         attention,
         ragged,
     })
-}
-
-/// How it is run, but for the phase.
-fn run(p: &Params) -> Result<Run, ParamError> {
-    Ok(Run {
-        accumulation: p.count("accumulation", 1..=SIZE_MAX)?,
-        optimizer: optimizer(p)?,
-        clip: p.flag("clip")?,
-        set_to_none: p.flag("set_to_none")?,
-        results_held: p.choice("output", &[("held", true), ("dropped", false)])?,
-        workspace: p.choice(
-            "workspace",
-            &[("call", Workspace::Call), ("cached", Workspace::Cached), ("none", Workspace::None)],
-        )?,
-        empty_cache: p.count("empty_cache", 0..=u64::MAX)?,
-        device: Multiprocessors {
-            count: p.count("sms", 1..=SIZE_MAX)?,
-            threads: p.count("sm_threads", 1024..=4096)?,
-        },
-        ..Run::default()
-    })
-}
-
-/// The optimizer of the parameter of this name.
-///
-/// # Errors
-/// When it is none.
-pub fn optimizer(p: &Params) -> Result<Optimizer, ParamError> {
-    let text = p.text("optimizer");
-    let (rule, way) = text.split_once('_').unwrap_or((text, "foreach"));
-    let rule = match rule {
-        "none" => Some((Rule::None, false)),
-        "sgd" => Some((Rule::Sgd { momentum: false }, false)),
-        "momentum" => Some((Rule::Sgd { momentum: true }, false)),
-        "adam" => Some((Rule::Adam { decoupled: false }, false)),
-        "adamw" => Some((Rule::Adam { decoupled: true }, true)),
-        _ => None,
-    };
-    let way = match way {
-        "foreach" => Some(Way::ForEach),
-        "fused" => Some(Way::Fused),
-        "single" => Some(Way::Single),
-        _ => None,
-    };
-    match (rule, way) {
-        (Some((rule, decay)), Some(way)) => Ok(Optimizer { rule, way, decay }),
-        _ => Err(p.bad(
-            "optimizer",
-            "none, sgd, momentum, adam or adamw, alone or with _foreach, _fused or _single",
-        )),
-    }
 }
