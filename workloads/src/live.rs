@@ -88,12 +88,13 @@ fn slot(sizes: &mut Vec<Option<u64>>, id: BufferId) -> &mut Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rates::Rates;
     use crate::registry::WORKLOADS;
 
     #[test]
     fn every_workload_frees_only_what_is_live() {
         for workload in WORKLOADS {
-            let mut source = workload.source("", 0).unwrap();
+            let mut source = workload.source("", 0, &Rates::free()).unwrap();
             let seen = live_peak(&mut *source).unwrap_or_else(|e| panic!("{}: {e}", workload.name));
             assert!(seen.bytes > 0 && seen.ops > seen.allocs, "{}: {seen:?}", workload.name);
         }

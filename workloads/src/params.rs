@@ -67,6 +67,12 @@ pub enum ParamError {
         /// What it takes.
         expected: String,
     },
+    /// Shapes that do not multiply out.
+    #[error(transparent)]
+    Graph(#[from] crate::graph::GraphError),
+    /// Passes that were refused.
+    #[error("parameter passes: {0}")]
+    Pass(#[from] crate::graph::passes::PassError),
     /// Not a pair.
     #[error("parameter {text:?}: expected key=value")]
     NoPair {

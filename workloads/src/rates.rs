@@ -39,6 +39,15 @@ impl Rates {
         }
     }
 
+    /// Those of a device that needs no time.
+    pub const fn free() -> Self {
+        Self {
+            flops_per_ns: [f64::INFINITY; TYPES.len()],
+            bytes_per_ns: f64::INFINITY,
+            launch_ns: 0,
+        }
+    }
+
     /// Duration (ns) of work of `flops` operations of type `math` that moves `bytes`.
     pub fn duration(&self, flops: f64, math: DType, bytes: u64) -> u64 {
         let compute = flops / self.flops_per_ns[math as usize];

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use vramlab_workloads::live::live_peak;
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 
 /// Largest relative deviation of the peak.
@@ -25,7 +26,7 @@ fn recorded_bert_shapes() {
     for (name, file) in recordings(&folder) {
         let Some((workload, params)) = express(&file) else { continue };
         let Some(recorded) = file["max_memory_requested"].as_u64() else { continue };
-        let mut source = find(workload).and_then(|w| w.source(&params, 0)).unwrap();
+        let mut source = find(workload).and_then(|w| w.source(&params, 0, &Rates::free())).unwrap();
         let ours = live_peak(&mut *source).unwrap().bytes;
         let deviation = ours as f64 / recorded as f64 - 1.0;
         worst = worst.max(deviation.abs());
@@ -224,7 +225,7 @@ const SCALARS_MAX: u64 = 16;
 #[test]
 fn peaks_differ_from_recorded_ones_by_scalars_only() {
     for (params, recorded) in RECORDED {
-        let mut source = find("bert").and_then(|w| w.source(params, 0)).unwrap();
+        let mut source = find("bert").and_then(|w| w.source(params, 0, &Rates::free())).unwrap();
         let ours = live_peak(&mut *source).unwrap().bytes;
         let difference = recorded.abs_diff(ours);
         assert!(difference <= SCALARS_MAX, "{params}: {ours} B, recorded {recorded} B");

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramlab_allocators::{STRATEGIES, Spec};
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry as workloads;
 
 use super::print;
@@ -101,7 +102,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let Opening { opened: recordings, mut bad } = inputs::open_each(&args.trace)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
     let mut all: Vec<Input<'_>> = Vec::new();
-    all.extend(synthetic(args)?);
+    all.extend(synthetic(args, &Rates::of(&place.profile))?);
     all.extend(built_in.iter().chain(&recordings).flat_map(inputs::Opened::inputs));
     let pairs: Vec<Pair<'_, '_>> = all
         .iter()
@@ -187,7 +188,7 @@ pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Fail
     texts.into_iter().map(parse).collect()
 }
 
-fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
+fn synthetic<'a>(args: &CompareArgs, rates: &Rates) -> Result<Vec<Input<'a>>, Failure> {
     let names: Vec<&str> = match args.workloads.as_slice() {
         [] if args.trace.is_empty() => WORKLOADS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
@@ -218,9 +219,9 @@ fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
             params.set(key, *value).map_err(Failure::usage)?;
         }
         for seed in 0..args.seeds {
-            let params = params.clone();
+            let (params, rates) = (params.clone(), *rates);
             let make = move || {
-                let source = (workload.build)(&params, seed).map_err(Failure::usage)?;
+                let source = (workload.build)(&params, seed, &rates).map_err(Failure::usage)?;
                 Ok(source as Box<dyn vramlab_sim::Source>)
             };
             make()?;

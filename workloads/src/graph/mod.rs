@@ -15,9 +15,11 @@
 //! | [`lower`] | the programs of a run: load, forward and backward of a batch, optimizer |
 //! | [`program`] | kernels and storages |
 //! | [`fixed`] | numbers of what outlives a program |
+//! | [`passes`] | changes to a plan |
 //! | `compile` | liveness, ids, durations |
 //! | [`play`] | the [`vramlab_sim::Source`] |
 //! | [`kernels`] | workspaces |
+//! | [`listing`] | programs as tables |
 //! | [`models`] | models |
 //!
 //! **To add a model**: a file in `models`, which builds a [`Graph`] with [`Graph::parameter`], [`Graph::add`] and [`Graph::block`]
@@ -27,15 +29,18 @@
 //! **To add an operator**: a file in `op` with a struct that is an [`op::Operator`]; a variant and a line in [`op::Kind`]. By-products (masks, statistics) are further
 //! outputs. What backward reads must be in `saves`: an input or output that is not is an error in tests.
 //!
-//! **To add a pass**: a file in `passes` with a function from [`Plan`] to [`Plan`] and a report; a line in its list.
+//! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with [`passes::Rewrite`]);
+//! a line in [`passes::PASSES`].
 
 mod compile;
 pub mod fixed;
 pub mod kernels;
+pub mod listing;
 pub mod lower;
 pub mod models;
 pub mod network;
 pub mod op;
+pub mod passes;
 pub mod plan;
 pub mod play;
 pub mod program;

@@ -30,6 +30,8 @@ pub struct Node {
     pub outputs: Vec<TensorId>,
     /// Where it stands.
     pub scope: ScopeId,
+    /// Its result is written over this input.
+    pub over: Option<usize>,
 }
 
 /// A forward graph.
@@ -187,9 +189,10 @@ impl Graph {
         kind: impl Into<Kind>,
         inputs: &[TensorId],
     ) -> Result<Vec<TensorId>, GraphError> {
-        let kind = kind.into();
-        let operator = kind.operator();
         let read: Vec<&Tensor> = inputs.iter().map(|id| self.get(*id)).collect();
+        let kind: Kind = kind.into();
+        let kind = kind.operator().fitted(&read).unwrap_or(kind);
+        let operator = kind.operator();
         let specs = operator
             .outputs(&read)
             .map_err(|what| self.error(format!("{}: {what}", operator.name())))?;
@@ -206,6 +209,7 @@ impl Graph {
             inputs: inputs.to_vec(),
             outputs: outputs.clone(),
             scope: self.here(),
+            over: None,
         });
         Ok(outputs)
     }
@@ -235,8 +239,8 @@ impl Graph {
     ) -> Result<TensorId, GraphError> {
         let kind = kind.into();
         let name = kind.operator().name();
-        let over = kind.operator().overwrites().and_then(|place| inputs.get(place).copied());
-        let Some(over) = over else {
+        let found = kind.operator().overwrites().and_then(|i| Some((i, *inputs.get(i)?)));
+        let Some((place, over)) = found else {
             return Err(self.error(format!("{name} cannot write over an input")));
         };
         if let Some(keeper) = self.keeper(over) {
@@ -249,8 +253,7 @@ impl Graph {
             let (old, new) = (shape_text(&old.shape), shape_text(&new.shape));
             return Err(self.error(format!("{name} would write {new} over {old}")));
         }
-        let base = self.storage(over);
-        self.tensors[output.0 as usize].view_of = Some(base);
+        self.write_over(place);
         Ok(output)
     }
 
@@ -266,6 +269,42 @@ impl Graph {
         Some(format!("{} ({})", self.scope_text(node.scope), node.kind.operator().name()))
     }
 
+    /// The same scopes and nothing else.
+    pub(super) fn without_operators(&self) -> Self {
+        let (scopes, scope_ids) = (self.scopes.clone(), self.scope_ids.clone());
+        Self { scopes, scope_ids, ..Self::default() }
+    }
+
+    /// A leaf like one of another graph with the same scopes.
+    pub(super) fn leaf_like(
+        &mut self,
+        tensor: &Tensor,
+        dtype: DType,
+    ) -> Result<TensorId, GraphError> {
+        let (shape, differentiable) = (tensor.shape.clone(), tensor.gradient);
+        let spec = Spec { shape, dtype, differentiable };
+        self.at(tensor.scope, |graph| graph.tensor(spec, tensor.role, None))
+    }
+
+    /// Blocks, results and loss of a graph that was made from another.
+    pub(super) fn set_ends(
+        &mut self,
+        blocks: Vec<Range<usize>>,
+        results: Vec<TensorId>,
+        loss: Option<TensorId>,
+    ) {
+        (self.blocks, self.results, self.loss) = (blocks, results, loss);
+    }
+
+    /// The last operator's result is written over its input `i`, whose storage it shares from here.
+    pub(super) fn write_over(&mut self, i: usize) {
+        let Some(node) = self.nodes.last_mut() else { return };
+        node.over = Some(i);
+        let (input, result) = (node.inputs[i], node.outputs[0]);
+        let base = self.storage(input);
+        self.tensors[result.0 as usize].view_of = Some(base);
+    }
+
     /// The program still has these tensors in its hands here (a local variable of a function that returns here).
     pub fn hold(&mut self, tensors: &[TensorId]) {
         self.nodes.push(Node {
@@ -273,6 +312,7 @@ impl Graph {
             inputs: tensors.to_vec(),
             outputs: Vec::new(),
             scope: self.here(),
+            over: None,
         });
     }
 

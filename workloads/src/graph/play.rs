@@ -13,12 +13,12 @@ use vramlab_sim::units::{BufferId, Nanos};
 use super::compile::{Compiled, Compiler, MARK_NAME_FIRST, Mark, Sites};
 use super::fixed::Numbers;
 use super::lower::{Phase, lower};
-use super::network::GraphError;
+use super::passes::PassError;
 use super::plan::Plan;
 use crate::rates::Rates;
 
 /// Makes the plan of a batch from its key, such as its length.
-pub type MakePlan = Box<dyn Fn(u64) -> Result<Plan, GraphError> + Send>;
+pub type MakePlan = Box<dyn Fn(u64) -> Result<Plan, PassError> + Send>;
 /// The keys of the batches, without end.
 pub type Keys = Box<dyn Iterator<Item = u64> + Send>;
 
@@ -68,9 +68,9 @@ impl Player {
         mut keys: Keys,
         steps: u64,
         rates: Rates,
-    ) -> Result<Self, GraphError> {
+    ) -> Result<Self, PassError> {
         let key = keys.next().unwrap_or_default();
-        let now = Arc::new(numbered(make(key)?)?);
+        let now = Arc::new(make(key).and_then(numbered)?);
         let live = vec![false; now.1.count()];
         let mut player = Self {
             make,
@@ -104,7 +104,7 @@ impl Player {
     ///
     /// # Errors
     /// When it cannot be run.
-    pub fn of(plan: Plan, steps: u64, rates: Rates) -> Result<Self, GraphError> {
+    pub fn of(plan: Plan, steps: u64, rates: Rates) -> Result<Self, PassError> {
         let make = Box::new(move |_| Ok(plan.clone()));
         Self::new(make, Box::new(std::iter::repeat(0)), steps, rates)
     }
@@ -151,8 +151,8 @@ impl Player {
             return Ok(());
         }
         let made = (self.make)(self.key).and_then(numbered).map_err(|error| SourceError {
-            place: format!("step {}, {}", self.step, error.layer),
-            what: error.what,
+            place: format!("step {}", self.step),
+            what: error.to_string(),
         })?;
         self.now = Arc::new(made);
         self.plans.insert(self.key, Arc::clone(&self.now));
@@ -220,7 +220,7 @@ impl Player {
     }
 }
 
-fn numbered(plan: Plan) -> Result<(Plan, Numbers), GraphError> {
+fn numbered(plan: Plan) -> Result<(Plan, Numbers), PassError> {
     plan.check()?;
     let numbers = Numbers::of(&plan.graph);
     Ok((plan, numbers))

@@ -1,7 +1,7 @@
 //! `bert`: training (or inference) steps of a BERT-style model at one sequence length.
 //!
 //! Models: fine-tuning with transformers' BERT over PyTorch 2.15: embeddings, layers, head, loss, backward, clipping, AdamW.
-//! Rules, sources and what is left out: [`super::transformer`] and its files. Nothing is drawn, so the seed has no effect.
+//! Rules, sources and what is left out: [`crate::graph::models::bert`] and its files. Nothing is drawn, so the seed has no effect.
 //!
 //! Highest sum of live requests against recordings of the real thing. `tests/recorded_bert.rs` holds these to 16 B without the recordings,
 //! and every recorded set-up that parameters express to 3 %; measured on 21 set-ups: 0.0032 % at most.
@@ -30,40 +30,50 @@
 //! amp16, `checkpoint=all`, `batch=8`; `varlen` over a cycle, with and without expandable segments, and over drawn lengths).
 //!
 //! The missing bytes are scalars of loss and gradient scaling; the last two runs did not put token types and masks on the device.
-use super::cost::Roofline;
-use super::emit::Generated;
-use super::transformer::settings::{Precision, with_shared};
-use super::transformer::{BATCH_MAX, Config, LEN_MAX, Steps};
+use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, SHARED};
+use crate::graph::models::params::join;
+use crate::graph::passes::Report;
+use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &with_shared::<4, 28>([
-    doc("batch", "32", "sequences", "sequences in a batch"),
-    doc("seq", "512", "tokens", "length of every sequence"),
-    doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
-    doc(
-        "positions",
-        "auto",
-        "tokens",
-        "longest sequence of the position embedding; auto: 512 or seq",
-    ),
-]);
+pub const PARAMS: &[ParamDoc] = &join::<4, 24, 28>(
+    [
+        doc("batch", "32", "sequences", "sequences in a batch"),
+        doc("seq", "512", "tokens", "length of every sequence"),
+        doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
+        doc(
+            "positions",
+            "auto",
+            "tokens",
+            "longest sequence of the position embedding; auto: 512 or seq",
+        ),
+    ],
+    SHARED,
+);
 
 /// Builds it.
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
+    let steps = params.count("steps", 1..=REPEATS_MAX)?;
+    let (plan, _) = plan(params)?;
+    Ok(Box::new(Player::of(plan, steps, *rates)?))
+}
+
+/// The graph that its parameters ask for, and what passes changed.
+///
+/// # Errors
+/// When a parameter's value is refused.
+pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
     let batch = params.count("batch", 1..=BATCH_MAX)?;
     let seq = params.count("seq", 1..=LEN_MAX)?;
     let positions = match params.text("positions") {
         "auto" => seq.max(512),
         _ => params.count("positions", seq..=LEN_MAX)?,
     };
-    let steps = params.count("steps", 1..=REPEATS_MAX)?;
-    let config = Config::from_params(params, batch, positions)?;
-    let roofline = Roofline::from_params(params, config.precision != Precision::Fp32)?;
-    let script = Steps::new(config, steps, std::iter::repeat(seq), false);
-    Ok(Box::new(Generated::new(script, roofline)))
+    Ok(Asked::read(params, batch, positions)?.plan(seq, String::new())?)
 }

@@ -13,9 +13,10 @@
 //!
 //! Left out: several streams, sizes that depend on lifetime.
 
-use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
+use crate::graph::DType;
 use crate::params::{ALLOCS_MAX, ParamDoc, ParamError, Params, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 use vramlab_sim::units::BufferId;
@@ -31,8 +32,6 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("align", "4", "B", "sizes are multiples of this"),
     doc("lifo", "0.25", "-", "probability that the youngest buffer is freed, not any"),
     doc("mark", "1000", "allocations", "a mark after every so many"),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
 ];
 
 struct Churn {
@@ -100,7 +99,7 @@ impl Script for Churn {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let allocs = params.count("allocs", 1..=ALLOCS_MAX)?;
     let (min, max) = (params.bytes("min")?, params.bytes("max")?);
     if min > max || max > 1 << 50 {
@@ -127,7 +126,7 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         live: Vec::new(),
         live_bytes: 0,
     };
-    Ok(Box::new(Generated::new(script, Roofline::from_params(params, false)?)))
+    Ok(Box::new(Generated::new(script, *rates, DType::F32)))
 }
 
 #[cfg(test)]
@@ -139,7 +138,7 @@ mod tests {
     fn live_bytes_stay_near_the_target_and_end_at_zero() {
         let mut params = Params::defaults(PARAMS);
         params.set_text("live=256MiB,allocs=5000,max=8MiB").unwrap();
-        let seen = live_peak(&mut *build(&params, 3).unwrap()).unwrap();
+        let seen = live_peak(&mut *build(&params, 3, &Rates::free()).unwrap()).unwrap();
         assert!((240 << 20..400 << 20).contains(&seen.bytes), "{seen:?}");
         assert_eq!((seen.allocs, seen.bytes_at_end), (5000, 0));
     }
@@ -149,7 +148,7 @@ mod tests {
         let peak = |allocs: &str| {
             let mut params = Params::defaults(PARAMS);
             params.set("allocs", allocs).unwrap();
-            live_peak(&mut *build(&params, 0).unwrap()).unwrap().buffers
+            live_peak(&mut *build(&params, 0, &Rates::free()).unwrap()).unwrap().buffers
         };
         assert!(peak("200000") < 2 * peak("20000"));
     }

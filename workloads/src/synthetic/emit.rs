@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Buffers have owners, as tensors have
-//! references: [`Out::alloc`] makes the first, [`Out::retain`] another, and [`Out::release`] of the last writes the `free`. Slots of
+//! references: [`Out::alloc`] makes one, and [`Out::release`] of it writes the `free`. Slots of
 //! freed buffers are used again, latest first, so ids stay dense. A buffer's name is the number of its allocation, from 0.
 
 use std::collections::VecDeque;
@@ -16,7 +16,8 @@ use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
 
-use super::cost::Roofline;
+use crate::graph::DType;
+use crate::rates::Rates;
 
 /// Marks get name numbers from here on, so that they never meet a site's.
 const MARK_NAME_FIRST: u32 = 1 << 24;
@@ -58,11 +59,12 @@ pub(crate) struct Out {
     slots_free: Vec<BufferId>,
     site_ids: FxHashMap<&'static str, NameId>,
     sites: Vec<&'static str>,
-    roofline: Roofline,
+    rates: Rates,
+    math: DType,
 }
 
 impl Out {
-    fn new(roofline: Roofline) -> Self {
+    fn new(rates: Rates, math: DType) -> Self {
         Self {
             queue: VecDeque::new(),
             uses: VecDeque::new(),
@@ -72,7 +74,8 @@ impl Out {
             slots_free: Vec::new(),
             site_ids: FxHashMap::default(),
             sites: vec![""],
-            roofline,
+            rates,
+            math,
         }
     }
 
@@ -111,13 +114,6 @@ impl Out {
         id
     }
 
-    /// One owner more.
-    pub(crate) fn retain(&mut self, id: BufferId) -> BufferId {
-        debug_assert!(self.slots[id.0 as usize].owners > 0, "buffer {id} is not live");
-        self.slots[id.0 as usize].owners += 1;
-        id
-    }
-
     /// One owner less; the buffer is freed with its last.
     pub(crate) fn release(&mut self, id: BufferId) {
         let slot = &mut self.slots[id.0 as usize];
@@ -142,7 +138,7 @@ impl Out {
     /// Work on stream 0 of `flops` operations; its duration follows from them and from the buffers' sizes.
     pub(crate) fn work(&mut self, flops: f64, reads: &[BufferId], writes: &[BufferId]) {
         let bytes = reads.iter().chain(writes).map(|id| self.size(*id)).sum();
-        let duration = self.roofline.duration(flops, bytes);
+        let duration = self.rates.duration(flops, self.math, bytes);
         self.work_for(StreamId(0), duration, reads, writes);
     }
 
@@ -213,10 +209,11 @@ pub(crate) struct Generated<S> {
 }
 
 impl<S: Script> Generated<S> {
-    pub(crate) fn new(script: S, roofline: Roofline) -> Self {
+    /// `math` is the type in which work is done.
+    pub(crate) fn new(script: S, rates: Rates, math: DType) -> Self {
         Self {
             script,
-            out: Out::new(roofline),
+            out: Out::new(rates, math),
             over: false,
             uses: Vec::new(),
             mark: (NameId(0), String::new()),
@@ -224,13 +221,6 @@ impl<S: Script> Generated<S> {
             names: Vec::new(),
             allocs: 0,
         }
-    }
-
-    /// Places held for ops, uses, slots and marks: what must not grow with the run.
-    #[cfg(test)]
-    pub(crate) fn room(&self) -> [usize; 4] {
-        let out = &self.out;
-        [out.queue.capacity(), out.uses.capacity(), out.slots.len(), out.marks.capacity()]
     }
 
     fn handed_out(&mut self, op: Op, uses: u32) {

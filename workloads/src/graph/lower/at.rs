@@ -277,6 +277,11 @@ impl<'l, 'a> Backward<'l, 'a> {
         self.lower.hold(storages.to_vec());
     }
 
+    /// Is the result's gradient one number, seen as a tensor of equal ones?
+    pub fn is_expanded(&self) -> bool {
+        self.lower.program.get(self.gradient()).bytes < self.tensor_out().bytes()
+    }
+
     /// The sum over the rows of a matrix, with the space that a split one takes.
     pub fn column_sum(&mut self, rows: u64, columns: u64, matrix: StorageId, sum: StorageId) {
         let space = column_sum_space(rows, columns, self.lower.plan.run.device);
@@ -286,6 +291,11 @@ impl<'l, 'a> Backward<'l, 'a> {
             .map(|(bytes, part)| self.temporary(bytes, DType::F32, part))
             .collect();
         self.kernel_with(0.0, &[matrix], &[sum], &scratch);
+    }
+
+    /// The same, before those that were given already.
+    pub fn give_first(&mut self, i: usize, gradient: StorageId) {
+        self.given.insert(0, (i, gradient));
     }
 
     /// The input's gradient; given in the order in which the framework delivers them.

@@ -129,7 +129,11 @@ impl Lower<'_> {
         let is_weight = wanted.role == Role::Parameter;
         let whole = match self.pending[place] {
             None => gradient,
-            Some(first) if !is_weight && self.holders[first.0 as usize] == 1 => {
+            Some(first)
+                if !is_weight
+                    && self.holders[first.0 as usize] == 1
+                    && self.is_whole(first, tensor) =>
+            {
                 self.simple("add", wanted.scope, &[gradient], &[first]);
                 first
             }
@@ -150,6 +154,11 @@ impl Lower<'_> {
                 self.take_over(tensor);
             }
         }
+    }
+
+    /// Is it as large as the tensor, not one number for all of it?
+    fn is_whole(&self, gradient: StorageId, tensor: TensorId) -> bool {
+        self.program.get(gradient).bytes == self.plan.graph.get(tensor).bytes()
     }
 
     /// A weight's gradient is complete (rule `steal`).

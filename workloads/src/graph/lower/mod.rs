@@ -342,11 +342,10 @@ impl<'a> Lower<'a> {
             return;
         }
         for output in &node.outputs {
-            let over = self.plan.graph.get(*output).view_of;
-            self.place[output.0 as usize] = match over {
-                Some(base) => self.place[base.0 as usize],
-                None => Some(self.like(*output, node.scope, "")),
-            };
+            self.place[output.0 as usize] = Some(self.like(*output, node.scope, ""));
+        }
+        if let Some(i) = node.over {
+            self.place[node.outputs[0].0 as usize] = self.place[node.inputs[i].0 as usize];
         }
         operator.forward(&mut Forward::new(self, node));
     }

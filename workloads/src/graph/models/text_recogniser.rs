@@ -14,7 +14,7 @@
 
 use super::layers::{COLOURS, Layers, Square};
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Best, Conv, Ctc, F, Linear, LogSoftmax, Lstm, MaxPool, Pass, Rows, Zeros};
+use crate::graph::op::{Best, Conv, Copy, Ctc, F, Linear, LogSoftmax, Lstm, MaxPool, Rows, Zeros};
 use crate::graph::tensor::{DType, TensorId};
 
 /// Its shape.
@@ -113,7 +113,7 @@ impl TextRecogniser {
     fn dense(&self, graph: &mut Graph, rows: TensorId) -> Result<TensorId, GraphError> {
         let weight = graph.parameter("weight", &[self.classes, 2 * HIDDEN], self.dtype)?;
         let bias = graph.parameter("bias", &[self.classes], self.dtype)?;
-        let input = graph.add(Pass, &[rows])?;
+        let input = graph.add(Copy { copies_back: false }, &[rows])?;
         let scores = graph.add(Linear, &[input, weight])?;
         graph.add_over(F::Add, &[scores, bias])
     }

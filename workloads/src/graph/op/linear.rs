@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `lt` | with bias one product with fused bias, in cublasLt's workspace; without, a plain product in cuBLAS's | `addmm`, `mm` in `aten/src/ATen/native/cuda/Blas.cpp`, PyTorch 2.15 |
 //! | `backward` | input gradient, then weight gradient, a workspace each; then the bias gradient, a column sum that may be split | `derivatives.yaml` (`addmm`), recordings |
-//! | `saved` | input and weight |  |
+//! | `delivery` | bias first, then input, then weight | `torch/csrc/autograd/generated` (the order of `addmm`'s arguments) |
+//! | `saved` | input and weight | `derivatives.yaml` |
 
 use super::{Autocast, Backward, Forward, Operator, Saves, Spec, Tensor, one_float};
 use crate::graph::lower::Blas;
@@ -63,21 +64,30 @@ impl Operator for Linear {
     fn backward(&self, at: &mut Backward<'_, '_>) {
         let g = at.gradient();
         let flops = at.forward_flops();
-        if at.wants(0) {
-            let g_input = at.like_input(0);
-            at.product(flops, &[g, at.input(1)], &[g_input], Blas::Plain);
-            at.give(0, g_input);
+        let bias = at.inputs() == 3 && at.wants(2);
+        for (i, other) in [(0, 1), (1, 0)] {
+            if !at.wants(i) {
+                continue;
+            }
+            let mut g = g;
+            if at.is_expanded() {
+                let ones = at.like_output();
+                at.kernel(&[g], &[ones]);
+                g = ones;
+            }
+            let mine = at.like_input(i);
+            at.product(flops, &[g, at.input(other)], &[mine], Blas::Plain);
+            at.give(i, mine);
         }
-        if at.wants(1) {
-            let g_weight = at.like_input(1);
-            at.product(flops, &[g, at.input(0)], &[g_weight], Blas::Plain);
-            at.give(1, g_weight);
-        }
-        if at.inputs() == 3 && at.wants(2) {
+        if bias {
             let g_bias = at.like_input(2);
             let (rows, columns) = (at.tensor_out().rows(), at.tensor_out().width());
-            at.column_sum(rows, columns, g, g_bias);
-            at.give(2, g_bias);
+            if at.is_expanded() {
+                at.kernel(&[g], &[g_bias]);
+            } else {
+                at.column_sum(rows, columns, g, g_bias);
+            }
+            at.give_first(2, g_bias);
         }
     }
 

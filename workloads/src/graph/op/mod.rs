@@ -11,35 +11,53 @@
 //!
 //! Bytes are not said: they follow from what a kernel reads and writes.
 
+mod attention;
 mod batch_norm;
 mod best;
 mod cast;
 mod conv;
+mod dropout;
 mod elementwise;
+mod embedding;
+mod fused;
 mod hold;
 mod image;
+mod layer_norm;
 mod linear;
 mod loss;
 mod lstm;
+mod matmul;
 mod mean_error;
 mod pool;
+mod reduce;
 mod resize;
 mod scene_loss;
+mod softmax;
+mod view;
 mod zeros;
 
+pub use attention::{Attention, Fused};
 pub use batch_norm::BatchNorm;
 pub use best::Best;
 pub use cast::Cast;
 pub use conv::Conv;
+pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
+pub use embedding::Embedding;
+pub use fused::{FusedChain, Part, Wire};
 pub use hold::Hold;
+pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
 pub use lstm::Lstm;
+pub use matmul::MatMul;
 pub use mean_error::MeanError;
 pub use pool::{MaxPool, MeanPool};
-pub use resize::{Concat, Pass, Rows, Upsample};
+pub use reduce::{Mask, Sum};
+pub use resize::{Concat, Rows, Upsample};
 pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
+pub use softmax::Softmax;
+pub use view::{Copy, Slice, View};
 pub use zeros::Zeros;
 
 use super::lower::{Backward, Forward};
@@ -118,6 +136,11 @@ pub trait Operator {
         Autocast::AsGiven
     }
 
+    /// What it becomes for these inputs, where a framework chooses a kernel by type.
+    fn fitted(&self, _inputs: &[&Tensor]) -> Option<Kind> {
+        None
+    }
+
     /// Is its result the first input's storage, seen otherwise?
     fn is_view(&self) -> bool {
         false
@@ -138,25 +161,36 @@ pub trait Operator {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
+    Attention(Attention),
     BatchNorm(BatchNorm),
     Best(Best),
     BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
     Concat(Concat),
     Conv(Conv),
+    Copy(Copy),
     CrossEntropy(CrossEntropy),
     Ctc(Ctc),
+    Dropout(Dropout),
     Elementwise(Elementwise),
+    Embedding(Embedding),
+    FusedChain(FusedChain),
     Hold(Hold),
+    LayerNorm(LayerNorm),
     Linear(Linear),
     LogSoftmax(LogSoftmax),
     Lstm(Lstm),
+    Mask(Mask),
+    MatMul(MatMul),
     MaxPool(MaxPool),
     MeanError(MeanError),
     MeanPool(MeanPool),
-    Pass(Pass),
     Rows(Rows),
+    Slice(Slice),
+    Softmax(Softmax),
+    Sum(Sum),
     Upsample(Upsample),
+    View(View),
     Zeros(Zeros),
 }
 
@@ -164,25 +198,36 @@ impl Kind {
     /// What answers for it.
     pub fn operator(&self) -> &dyn Operator {
         match self {
+            Kind::Attention(op) => op,
             Kind::BatchNorm(op) => op,
             Kind::Best(op) => op,
             Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
             Kind::Concat(op) => op,
             Kind::Conv(op) => op,
+            Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
             Kind::Ctc(op) => op,
+            Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
+            Kind::Embedding(op) => op,
+            Kind::FusedChain(op) => op,
             Kind::Hold(op) => op,
+            Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,
             Kind::LogSoftmax(op) => op,
             Kind::Lstm(op) => op,
+            Kind::Mask(op) => op,
+            Kind::MatMul(op) => op,
             Kind::MaxPool(op) => op,
             Kind::MeanError(op) => op,
             Kind::MeanPool(op) => op,
-            Kind::Pass(op) => op,
             Kind::Rows(op) => op,
+            Kind::Slice(op) => op,
+            Kind::Softmax(op) => op,
+            Kind::Sum(op) => op,
             Kind::Upsample(op) => op,
+            Kind::View(op) => op,
             Kind::Zeros(op) => op,
         }
     }

@@ -4,7 +4,6 @@
 //! |---|---|---|---|
 //! | upsample | every number `by` times down and across (nearest) | the input gradient | `aten/src/ATen/native/cuda/UpSampleNearest2d.cu`, PyTorch 2.15 |
 //! | concat | the channels of all inputs, one after another | a contiguous copy for each input, which the operators before it need | `cat_tensors_backward` |
-//! | pass | a contiguous copy of what was seen in another order | nothing | `contiguous` |
 //! | rows | columns of images of one row as rows of channels, a copy | a copy | `permute` and `contiguous` |
 
 use super::image::image;
@@ -83,31 +82,6 @@ impl Operator for Concat {
 impl From<Concat> for super::Kind {
     fn from(op: Concat) -> Self {
         Self::Concat(op)
-    }
-}
-
-/// A contiguous copy. Input: any tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass;
-
-impl Operator for Pass {
-    fn name(&self) -> &'static str {
-        "pass"
-    }
-
-    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
-        let [x] = expect(inputs)?;
-        Ok(vec![Spec::new(x.shape.clone(), x.dtype)])
-    }
-
-    fn backward(&self, at: &mut Backward<'_, '_>) {
-        at.give(0, at.gradient());
-    }
-}
-
-impl From<Pass> for super::Kind {
-    fn from(op: Pass) -> Self {
-        Self::Pass(op)
     }
 }
 
