@@ -6,7 +6,7 @@ use crate::graph::Plan;
 use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
 use crate::rates::Rates;
-use crate::synthetic::{bert, churn, fragment, ocr, varlen};
+use crate::synthetic::{bert, churn, fragment, ocr, varlen, vision};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,36 @@ pub const WORKLOADS: &[Workload] = &[
         ACCESSES,
         varlen::build,
         "the same model over batches whose length varies",
+    ),
+    model(
+        entry(
+            "resnet",
+            vision::resnet::PARAMS,
+            STREAMS_AND_ACCESSES,
+            vision::resnet::build,
+            "residual networks: training steps (or inference) over images",
+        ),
+        vision::resnet::plan,
+    ),
+    model(
+        entry(
+            "detector",
+            vision::detector::PARAMS,
+            STREAMS_AND_ACCESSES,
+            vision::detector::build,
+            "a text detector (DB-style): training steps or inference over pages",
+        ),
+        vision::detector::plan,
+    ),
+    model(
+        entry(
+            "recogniser",
+            vision::recogniser::PARAMS,
+            STREAMS_AND_ACCESSES,
+            vision::recogniser::build,
+            "a recogniser of text lines (CRNN-style): training steps or inference",
+        ),
+        vision::recogniser::plan,
     ),
     entry(
         "ocr",
@@ -143,6 +173,9 @@ mod tests {
         for (name, key) in [
             ("bert", "steps"),
             ("varlen", "steps"),
+            ("resnet", "steps"),
+            ("detector", "steps"),
+            ("recogniser", "steps"),
             ("ocr", "pages"),
             ("churn", "allocs"),
             ("fragment", "rounds"),

@@ -6,6 +6,7 @@
 //! | way | what it says | source |
 //! |---|---|---|
 //! | `immediate` | after the last step that names them | reference counts, as PyTorch's |
+//! | `streams` | the allocator is told of a storage's use on another stream than its own, once | `record_stream`, PyTorch 2.15 |
 //! | `delayed` | when those that wait exceed the threshold, all; and at the program's end | `paddle/fluid/framework/garbage_collector.cc`, Paddle 2.6 |
 //! | `at_end` | at the program's end | Paddle with `FLAGS_eager_delete_tensor_gb=-1` |
 //! | `planned` | storages that are never live together share one buffer: largest first, each takes the first that is free in its time | `greedy_by_size` for shared objects (Pisarchyk and Lee 2020, section 4.3) |
@@ -92,6 +93,10 @@ struct Writer<'c, 'a> {
     program: &'c Program,
     out: Compiled,
     places: Vec<Place>,
+    /// By storage of this program: the stream on which it was asked for.
+    made_on: Vec<Option<StreamId>>,
+    /// Other streams that the allocator was told of.
+    recorded: Vec<(StorageId, StreamId)>,
     last_use: Vec<u32>,
     ids_free: Vec<BufferId>,
     ids_next: u32,
@@ -114,6 +119,8 @@ impl Compiler<'_> {
             compiler: self,
             program,
             out: Compiled::default(),
+            made_on: vec![None; program.storages.len()],
+            recorded: Vec::new(),
             last_use,
             ids_free: Vec::new(),
             waiting: Vec::new(),
@@ -143,13 +150,17 @@ impl Writer<'_, '_> {
     fn step(&mut self, at: u32, step: &Step) {
         match step {
             Step::Run(kernel) => self.kernel(at, kernel),
-            Step::Copy { to, bytes, direction, stream } => {
+            Step::Copy { from, to, bytes, direction, stream } => {
                 if let Some(to) = to {
                     self.make(*to, *stream);
+                }
+                for id in from.iter().chain(to) {
+                    self.shared_with(*id, *stream);
                 }
                 self.op(Op::Copy { stream: *stream, direction: *direction, bytes: *bytes });
             }
             Step::Hold(_) => {}
+            Step::Record(id, stream) => self.record(*id, *stream),
             Step::Free(id) => self.drop_now(*id),
             Step::Mark { text, numbered } => {
                 let name = NameId(self.out.marks.len() as u32);
@@ -171,6 +182,9 @@ impl Writer<'_, '_> {
         }
         let bytes = kernel.reads.iter().chain(&kernel.writes).map(|id| self.program.get(*id).bytes);
         let duration = self.compiler.rates.duration(kernel.flops, kernel.math, bytes.sum());
+        for id in kernel.reads.iter().chain(&kernel.writes) {
+            self.shared_with(*id, kernel.stream);
+        }
         for id in &kernel.reads {
             self.used(*id, false);
         }
@@ -221,8 +235,26 @@ impl Writer<'_, '_> {
             (None, None) => self.next_id(),
         };
         self.places[id.0 as usize] = Place::Live(buffer);
+        self.made_on[id.0 as usize] = Some(stream);
         let site = self.compiler.sites.name(self.compiler.graph, storage.scope, storage.part);
         self.op(Op::Alloc { id: buffer, stream, site, size });
+    }
+
+    /// A storage of this program is used on another stream than it was asked for on (rule `streams`).
+    fn shared_with(&mut self, id: StorageId, stream: StreamId) {
+        let place = id.0 as usize;
+        if self.made_on[place].is_some_and(|made| made != stream)
+            && !self.recorded.contains(&(id, stream))
+        {
+            self.recorded.push((id, stream));
+            self.record(id, stream);
+        }
+    }
+
+    fn record(&mut self, id: StorageId, stream: StreamId) {
+        if let Place::Live(id) = self.places[id.0 as usize] {
+            self.op(Op::RecordStream { id, stream });
+        }
     }
 
     fn next_id(&mut self) -> BufferId {
@@ -234,6 +266,7 @@ impl Writer<'_, '_> {
 
     /// A storage without further use.
     fn bury(&mut self, id: StorageId, at: u32) {
+        self.recorded.retain(|(known, _)| *known != id);
         let Place::Live(buffer) = std::mem::replace(&mut self.places[id.0 as usize], Place::Dead)
         else {
             return;

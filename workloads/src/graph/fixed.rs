@@ -33,9 +33,11 @@ pub enum Single {
     Scale,
     /// Steps since the loss scale grew.
     ScaleGrowth,
+    /// No storage: which of an input's numbers the batch at hand has.
+    Turn,
 }
 
-const SINGLES: usize = 3;
+const SINGLES: usize = 4;
 
 /// The numbers of one graph.
 #[derive(Clone, Debug)]

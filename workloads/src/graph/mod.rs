@@ -13,6 +13,7 @@
 //! | [`op`] | operators, one file each: shapes, FLOPs, what is saved, kernels forward and backward |
 //! | [`plan`] | a graph and how it is run: what passes change |
 //! | [`lower`] | the programs of a run: load, forward and backward of a batch, optimizer |
+//! | [`spread`] | pipelines, shards, offloading, loaders: what one device of many does |
 //! | [`program`] | kernels and storages |
 //! | [`fixed`] | numbers of what outlives a program |
 //! | [`passes`] | changes to a plan |
@@ -44,6 +45,7 @@ pub mod passes;
 pub mod plan;
 pub mod play;
 pub mod program;
+pub mod spread;
 pub mod tensor;
 
 pub use network::{Graph, GraphError, Node};

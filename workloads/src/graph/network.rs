@@ -2,6 +2,8 @@
 //!
 //! A model builds it layer by layer; shapes are checked as operators are added, and an error names the layer.
 
+mod cut;
+
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -45,6 +47,7 @@ pub struct Graph {
     blocks: Vec<Range<usize>>,
     results: Vec<TensorId>,
     loss: Option<TensorId>,
+    sent: Vec<TensorId>,
 }
 
 impl Graph {
@@ -296,6 +299,11 @@ impl Graph {
         (self.blocks, self.results, self.loss) = (blocks, results, loss);
     }
 
+    /// An input is not one any more: an operator makes what it was.
+    pub(super) fn drop_input(&mut self, input: TensorId) {
+        self.tensors[input.0 as usize].role = Role::Activation;
+    }
+
     /// The last operator's result is written over its input `i`, whose storage it shares from here.
     pub(super) fn write_over(&mut self, i: usize) {
         let Some(node) = self.nodes.last_mut() else { return };
@@ -355,6 +363,11 @@ impl Graph {
     /// What the step returns.
     pub fn results(&self) -> &[TensorId] {
         &self.results
+    }
+
+    /// What the next stage of a pipeline needs.
+    pub fn sent(&self) -> &[TensorId] {
+        &self.sent
     }
 
     /// What is minimised.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::kernels::Multiprocessors;
 use super::network::{Graph, GraphError};
+use super::spread::Spread;
 
 /// What updates the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,8 @@ pub struct Run {
     pub release: Release,
     /// Ranges of operators that keep their inputs only and are computed again in backward.
     pub again: Vec<Range<usize>>,
+    /// How a step is spread over devices and the host.
+    pub spread: Spread,
     /// Empty the allocator's cache after every so many steps; 0: never.
     pub empty_cache: u64,
     /// Decides how sums are split.
@@ -141,6 +144,7 @@ impl Default for Run {
             benchmark: false,
             release: Release::Immediate,
             again: Vec::new(),
+            spread: Spread::default(),
             empty_cache: 0,
             device: Multiprocessors { count: 108, threads: 2048 },
             label: String::new(),
@@ -163,7 +167,8 @@ impl Plan {
     /// # Errors
     /// Training without a loss.
     pub fn check(&self) -> Result<(), GraphError> {
-        if self.run.train && self.graph.loss().is_none() {
+        let ends = self.graph.loss().is_some() || !self.graph.sent().is_empty();
+        if self.run.train && !ends {
             return Err(self.graph.error("found no loss, expected one to train with"));
         }
         Ok(())

@@ -12,15 +12,20 @@
 //! | … single | weight by weight the root, then the denominator, which lives until the next one's is there | `_single_tensor_adam` |
 //! | … fused | nothing | `_fused_adam` |
 //! | master | first step: an fp32 copy of each 16-bit weight; for-each: every step fp32 copies of all gradients | mixed-precision optimizers with fp32 masters (Micikevicius et al. 2018, section 3.1) |
+//! | parts | states, masters and temporaries of one part in N of each weight; then the parts are exchanged | Rajbhandari et al. 2020, section 5.1 (ZeRO-1) |
+//! | host | nothing on the device; the host waits for all gradients, and weights come back (its own time is left out) | Ren et al. 2021 (ZeRO-Offload) |
 //! | `zero_grad` | frees all gradients, or zeroes them | `torch/optim/optimizer.py` |
 
+use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::units::StreamId;
 
 use super::Lower;
+use super::streams::{CARRY, COMPUTE, exchanged};
 use crate::graph::fixed::{Single, State};
 use crate::graph::plan::{Optimizer, Rule, Way};
 use crate::graph::program::{Step, StorageId};
+use crate::graph::spread::{Home, Keeper, Sink};
 use crate::graph::tensor::{DType, ScopeId, TensorId};
 
 /// Numbers that one block of a list kernel takes.
@@ -33,6 +38,9 @@ impl Lower<'_> {
     pub(super) fn optimize(&mut self) {
         self.mark("optimizer".to_owned(), true);
         let run = &self.plan.run;
+        if run.spread.keeper == Keeper::Host {
+            self.take_from_host();
+        }
         let pairs = self.gradients();
         if run.optimizer.rule != Rule::None && !pairs.is_empty() {
             let unscaled = self.unscale(&pairs);
@@ -41,6 +49,7 @@ impl Lower<'_> {
             }
             self.update(&pairs, run.optimizer);
             self.hold(unscaled);
+            self.gather_updated();
         }
         if !run.zero_first {
             self.zero_gradients();
@@ -66,10 +75,52 @@ impl Lower<'_> {
         for weight in self.numbers.parameters() {
             let number = self.numbers.of_gradient(*weight);
             if self.is_live(number) {
-                pairs.push((*weight, self.fixed_like(number, *weight, "grad")));
+                pairs.push((*weight, self.gradient_storage(*weight)));
             }
         }
         pairs
+    }
+
+    /// A weight's gradient that stays: all of it, or this device's part.
+    pub(super) fn gradient_storage(&mut self, weight: TensorId) -> StorageId {
+        let tensor = self.plan.graph.get(weight);
+        let numbers = match self.plan.run.spread.sink {
+            Sink::Parts(devices) => tensor.numbers().div_ceil(devices.max(1)),
+            _ => tensor.numbers(),
+        };
+        let (number, dtype) = (self.numbers.of_gradient(weight), tensor.dtype);
+        self.fixed_storage(number, numbers * dtype.bytes(), dtype, tensor.scope, "grad")
+    }
+
+    /// The host has updated the weights when all gradients are there; they come back.
+    fn take_from_host(&mut self) {
+        self.program.steps.push(Step::Op(Op::Sync { stream: Some(CARRY) }));
+        self.bring_weights(Direction::HostToDevice, |bytes| bytes);
+    }
+
+    /// Each device has updated its part; all parts come to all, unless each keeps its own only.
+    fn gather_updated(&mut self) {
+        if let Keeper::Devices(devices) = self.plan.run.spread.keeper {
+            self.bring_weights(Direction::PeerToPeer, |bytes| exchanged(bytes, devices));
+        }
+    }
+
+    /// Weights that stay on the device are filled anew.
+    fn bring_weights(&mut self, direction: Direction, received: impl Fn(u64) -> u64) {
+        if self.plan.run.spread.home != Home::Device {
+            return;
+        }
+        for weight in self.numbers.parameters() {
+            if let Some(to) = self.place[weight.0 as usize] {
+                let bytes = received(self.program.get(to).bytes);
+                self.carry([None, Some(to)], bytes, direction, COMPUTE);
+            }
+        }
+    }
+
+    /// Of so many numbers, those that this device updates.
+    fn part(&self, numbers: u64) -> u64 {
+        numbers.div_ceil(self.plan.run.spread.parts())
     }
 
     fn weights(&self, pairs: &Pairs) -> Vec<StorageId> {
@@ -127,14 +178,15 @@ impl Lower<'_> {
     fn state(&mut self, weight: TensorId, state: State) -> (StorageId, bool) {
         let number = self.numbers.of_optimizer(weight, state);
         let tensor = self.plan.graph.get(weight);
-        let (bytes, dtype, part) = match state {
+        let part = self.part(tensor.numbers());
+        let (bytes, dtype, name) = match state {
             State::Counter => (4, DType::F32, "step"),
-            State::Master => (tensor.numbers() * 4, DType::F32, "master"),
-            _ if self.plan.run.master => (tensor.numbers() * 4, DType::F32, "moment"),
-            _ => (tensor.bytes(), tensor.dtype, "moment"),
+            State::Master => (part * 4, DType::F32, "master"),
+            _ if self.plan.run.master => (part * 4, DType::F32, "moment"),
+            _ => (part * tensor.dtype.bytes(), tensor.dtype, "moment"),
         };
         let fresh = !self.is_live(number);
-        let id = self.fixed_storage(number, bytes, dtype, tensor.scope, part);
+        let id = self.fixed_storage(number, bytes, dtype, tensor.scope, name);
         self.born(number);
         (id, fresh)
     }
@@ -245,7 +297,7 @@ impl Lower<'_> {
             let mut writes: Vec<StorageId> = self.place[weight.0 as usize].into_iter().collect();
             let mut reads = vec![gradient];
             if decays_gradient {
-                let decayed = self.like(weight, scope, "decayed");
+                let decayed = self.part_like(weight, "decayed");
                 reads.extend(&writes);
                 self.simple("decay", scope, &reads, &[decayed]);
                 reads = vec![decayed];
@@ -255,9 +307,9 @@ impl Lower<'_> {
             }
             let states = self.states(std::slice::from_ref(pair));
             if adam {
-                let root = self.like(weight, scope, "root");
+                let root = self.part_like(weight, "root");
                 self.simple("root", scope, &states, &[root]);
-                let denominator = self.like(weight, scope, "denominator");
+                let denominator = self.part_like(weight, "denominator");
                 self.simple("root", scope, &[root], &[denominator]);
                 self.hold(before.replace(denominator).into_iter().collect());
                 reads.push(denominator);
@@ -266,6 +318,12 @@ impl Lower<'_> {
             self.simple("update", scope, &reads, &writes);
         }
         self.hold(before.into_iter().collect());
+    }
+
+    fn part_like(&mut self, weight: TensorId, name: &'static str) -> StorageId {
+        let tensor = self.plan.graph.get(weight);
+        let bytes = self.part(tensor.numbers()) * tensor.dtype.bytes();
+        self.storage(bytes, tensor.dtype, tensor.scope, name)
     }
 
     /// A temporary for each weight, as the optimizer's numbers are.
@@ -286,7 +344,7 @@ impl Lower<'_> {
         let mut made = Vec::with_capacity(pairs.len());
         for (weight, _) in pairs {
             let tensor = self.plan.graph.get(*weight);
-            let (bytes, dtype) = size(tensor.numbers(), tensor.dtype);
+            let (bytes, dtype) = size(self.part(tensor.numbers()), tensor.dtype);
             made.push(self.storage(bytes, dtype, tensor.scope, part));
         }
         made

@@ -54,7 +54,7 @@ pub use matmul::MatMul;
 pub use mean_error::MeanError;
 pub use pool::{MaxPool, MeanPool};
 pub use reduce::{Mask, Sum};
-pub use resize::{Concat, Rows, Upsample};
+pub use resize::{Concat, Resample, Rows, Upsample};
 pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
 pub use softmax::Softmax;
 pub use view::{Copy, Slice, View};
@@ -185,6 +185,7 @@ pub enum Kind {
     MaxPool(MaxPool),
     MeanError(MeanError),
     MeanPool(MeanPool),
+    Resample(Resample),
     Rows(Rows),
     Slice(Slice),
     Softmax(Softmax),
@@ -222,6 +223,7 @@ impl Kind {
             Kind::MaxPool(op) => op,
             Kind::MeanError(op) => op,
             Kind::MeanPool(op) => op,
+            Kind::Resample(op) => op,
             Kind::Rows(op) => op,
             Kind::Slice(op) => op,
             Kind::Softmax(op) => op,

@@ -3,6 +3,7 @@
 //! | operator | forward makes | backward makes | source |
 //! |---|---|---|---|
 //! | upsample | every number `by` times down and across (nearest) | the input gradient | `aten/src/ATen/native/cuda/UpSampleNearest2d.cu`, PyTorch 2.15 |
+//! | resample | images of another size | nothing | `crop`, `hflip`, `resize` of torchvision |
 //! | concat | the channels of all inputs, one after another | a contiguous copy for each input, which the operators before it need | `cat_tensors_backward` |
 //! | rows | columns of images of one row as rows of channels, a copy | a copy | `permute` and `contiguous` |
 
@@ -40,6 +41,34 @@ impl Operator for Upsample {
 impl From<Upsample> for super::Kind {
     fn from(op: Upsample) -> Self {
         Self::Upsample(op)
+    }
+}
+
+/// Cut out, turned or scaled to another size. Input: images; not differentiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resample {
+    /// Height and width of what it makes.
+    pub size: [u64; 2],
+}
+
+impl Operator for Resample {
+    fn name(&self) -> &'static str {
+        "resample"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let [x] = expect(inputs)?;
+        let [n, c, ..] = image(x)?;
+        let [h, w] = self.size;
+        Ok(vec![Spec::aside([n, c, h, w], x.dtype)])
+    }
+
+    fn backward(&self, _at: &mut Backward<'_, '_>) {}
+}
+
+impl From<Resample> for super::Kind {
+    fn from(op: Resample) -> Self {
+        Self::Resample(op)
     }
 }
 

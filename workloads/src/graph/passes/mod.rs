@@ -3,14 +3,21 @@
 //! A choice of passes is written `amp+checkpoint=sqrt`; `none` is no pass. Each reports in one line what it changed.
 
 mod accumulate;
+mod allreduce;
 mod amp;
+mod augment;
 mod checkpoint;
 mod cse;
 mod fusion;
 mod inplace;
+mod offload;
+mod pipeline;
+mod prefetch;
 mod reach;
 mod release;
 mod rewrite;
+mod words;
+mod zero;
 
 pub use rewrite::Rewrite;
 
@@ -33,12 +40,18 @@ pub struct Pass {
 /// All passes.
 pub const PASSES: &[Pass] = &[
     accumulate::PASS,
+    allreduce::PASS,
     amp::PASS,
+    augment::PASS,
     checkpoint::PASS,
     cse::PASS,
     fusion::PASS,
     inplace::PASS,
+    offload::PASS,
+    pipeline::PASS,
+    prefetch::PASS,
     release::PASS,
+    zero::PASS,
 ];
 
 /// Why a pass was refused.

@@ -1,0 +1,48 @@
+//! `resnet`: residual networks; rules and sources: [`crate::graph::models::resnet`].
+//!
+//! Held to recordings of PyTorch 2.15 (`tests/recorded_vision.rs`): ResNet-50, batches of 32 and 128 at 224 px: the highest sum of live requests
+//! and the number of requests are the recorded ones.
+
+use super::{MANY, SHARED, phase, planned, sides};
+use crate::graph::models::resnet::ResNet;
+use crate::graph::models::params::join;
+use crate::graph::passes::Report;
+use crate::graph::{Plan, Player};
+use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
+use crate::registry::BoxedSource;
+
+/// Its parameters.
+pub const PARAMS: &[ParamDoc] = &join::<4, 17, 21>(
+    [
+        doc("batch", "32", "images", "images in a batch"),
+        doc("size", "224", "px", "sides of an image: 224, or height x width as 224x320"),
+        doc("depth", "50", "layers", "18, 34, 50, 101 or 152"),
+        doc("classes", "1000", "classes", "classes of images"),
+    ],
+    SHARED,
+);
+
+/// Builds it.
+///
+/// # Errors
+/// When a parameter's value is refused.
+pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
+    let steps = params.count("steps", 1..=REPEATS_MAX)?;
+    Ok(Box::new(Player::of(plan(params)?.0, steps, *rates)?))
+}
+
+/// The graph that its parameters ask for, and what passes changed.
+///
+/// # Errors
+/// When a parameter's value is refused, or shapes do not multiply out.
+pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
+    let batch = params.count("batch", 1..=MANY)?;
+    let (train, dtype) = phase(params)?;
+    let (size, classes) = (sides(params, "size")?, params.count("classes", 1..=MANY)?);
+    let depth = params.count("depth", 1..=MANY)?;
+    let net = ResNet::of_depth(depth, batch, dtype)
+        .ok_or_else(|| params.bad("depth", "18, 34, 50, 101 or 152"))?;
+    let net = ResNet { size, classes, train, ..net };
+    planned(params, batch, |batch| ResNet { batch, ..net.clone() }.graph())
+}
