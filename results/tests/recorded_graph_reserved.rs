@@ -2,9 +2,9 @@
 //!
 //! Witness: `traces/pytorch_recorded/NAME.json`: peaks as PyTorch 2.15 reported them. Tolerance: 3 % of peak allocated, 5 % of peak reserved.
 
-mod shared;
 #[path = "../../workloads/tests/set_ups/mod.rs"]
 mod set_ups;
+mod shared;
 
 use serde_json::Value;
 use vramlab_allocators::Spec;
@@ -31,7 +31,11 @@ fn recorded_graph_reserved() {
             let recorded = file[key].as_u64().expect("a peak");
             let deviation = ours[i] as f64 / recorded as f64 - 1.0;
             worst[i] = worst[i].max(deviation.abs());
-            eprintln!("{name}: {key} {} B, recorded {recorded} B, {:+.3} %", ours[i], 100.0 * deviation);
+            eprintln!(
+                "{name}: {key} {} B, recorded {recorded} B, {:+.3} %",
+                ours[i],
+                100.0 * deviation
+            );
         }
     }
     println!(

@@ -66,4 +66,3 @@ pub(crate) fn recordings(folder: &Path) -> Vec<(String, Value)> {
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     paths.iter().map(|path| (name(path), read(path))).collect()
 }
-

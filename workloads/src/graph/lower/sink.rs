@@ -102,7 +102,12 @@ impl Lower<'_> {
             let received = self.storage(part, dtype, scope, "grad");
             // the sum arrives with the bucket's first part
             let flat = Some(flat);
-            self.carry([flat, Some(received)], std::mem::take(&mut bytes), Direction::PeerToPeer, CARRY);
+            self.carry(
+                [flat, Some(received)],
+                std::mem::take(&mut bytes),
+                Direction::PeerToPeer,
+                CARRY,
+            );
             let number = self.numbers.of_gradient(*weight);
             if self.is_live(number) {
                 let kept = self.fixed_storage(number, part, dtype, scope, "grad");

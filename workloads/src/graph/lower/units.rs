@@ -35,7 +35,8 @@ impl Units {
             let unit = unit.unwrap_or(elsewhere);
             for id in &node.inputs {
                 let id = graph.storage(*id).0 as usize;
-                user[id] = Some(user[id].filter(|known| *known != unit).map_or(unit, |_| elsewhere));
+                user[id] =
+                    Some(user[id].filter(|known| *known != unit).map_or(unit, |_| elsewhere));
             }
         }
         let mut rest = Vec::new();

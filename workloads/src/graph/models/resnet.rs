@@ -12,8 +12,8 @@
 //! | `locals` | a block's last value is held until the next norm is done, its input and shortcut until it returns | Python's scopes; recordings |
 //! | `loss` | scores are dropped when the loss is there, since nobody keeps them | `loss_fn(model(x), y)`; recordings |
 
-use crate::graph::network::{Graph, GraphError};
 use super::layers::{COLOURS, Layers, Square};
+use crate::graph::network::{Graph, GraphError};
 use crate::graph::op::{CrossEntropy, F, MaxPool, MeanPool};
 use crate::graph::tensor::{DType, TensorId};
 

@@ -162,8 +162,7 @@ mod tests {
     #[test]
     fn weights_are_as_recorded() {
         let graph = recogniser(1, 320, false).graph().unwrap();
-        let weights: u64 =
-            graph.of_role(Role::Parameter).map(|id| graph.get(id).numbers()).sum();
+        let weights: u64 = graph.of_role(Role::Parameter).map(|id| graph.get(id).numbers()).sum();
         assert_eq!(weights, 11_842_081);
     }
 

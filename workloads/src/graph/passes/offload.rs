@@ -32,7 +32,8 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     words.end()?;
     let spread = &mut plan.run.spread;
     if optimizer {
-        if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device) {
+        if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device)
+        {
             return Err(bad(PASS.name, option, "no other pass that moves gradients or states"));
         }
         (spread.sink, spread.keeper, spread.bucket) = (Sink::Host, Keeper::Host, bucket);
@@ -41,7 +42,8 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
         (spread.home, spread.ahead, spread.run_ahead) = (Home::Host, ahead, limit);
     }
     spread.activations_on_host |= activations;
-    let moved = [(optimizer, "optimizer states"), (weights, "weights"), (activations, "activations")];
+    let moved =
+        [(optimizer, "optimizer states"), (weights, "weights"), (activations, "activations")];
     let moved: Vec<&str> = moved.iter().filter(|(on, _)| *on).map(|(_, what)| *what).collect();
     Ok(format!("{} wait on the host", moved.join(", ")))
 }

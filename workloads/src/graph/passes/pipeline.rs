@@ -58,9 +58,14 @@ fn cuts(graph: &Graph, stages: usize) -> Result<Vec<usize>, PassError> {
     let starts: Vec<usize> = graph.blocks().iter().map(|block| block.start).collect();
     if starts.len() < stages {
         let found = format!("{stages} stages");
-        return Err(bad(PASS.name, &found, &format!("at most one for each of {} blocks", starts.len())));
+        return Err(bad(
+            PASS.name,
+            &found,
+            &format!("at most one for each of {} blocks", starts.len()),
+        ));
     }
-    let tensors = |ids: &[crate::graph::TensorId]| ids.iter().map(|id| graph.get(*id)).collect::<Vec<_>>();
+    let tensors =
+        |ids: &[crate::graph::TensorId]| ids.iter().map(|id| graph.get(*id)).collect::<Vec<_>>();
     let mut before = vec![0.0];
     for node in graph.nodes() {
         let flops = node.kind.operator().flops(&tensors(&node.inputs), &tensors(&node.outputs));

@@ -40,7 +40,8 @@ impl<'a> Words<'a> {
     ) -> Result<u64, PassError> {
         let Some(text) = self.text(key) else { return Ok(default) };
         text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-            let expected = format!("{key}: a whole number from {} to {}", range.start(), range.end());
+            let expected =
+                format!("{key}: a whole number from {} to {}", range.start(), range.end());
             bad(self.pass.name, text, &expected)
         })
     }

@@ -41,7 +41,11 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     words.end()?;
     let spread = &mut plan.run.spread;
     if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device) {
-        return Err(bad(PASS.name, option, "no other pass that moves gradients, states or weights"));
+        return Err(bad(
+            PASS.name,
+            option,
+            "no other pass that moves gradients, states or weights",
+        ));
     }
     spread.keeper = Keeper::Devices(devices);
     spread.sink = if stage == 1 { Sink::Sums(devices) } else { Sink::Parts(devices) };

@@ -1,8 +1,8 @@
 //! `detector`: a text detector; rules and sources: [`crate::graph::models::text_detector`].
 
 use super::{MANY, SHARED, phase, planned, sides};
-use crate::graph::models::text_detector::TextDetector;
 use crate::graph::models::params::join;
+use crate::graph::models::text_detector::TextDetector;
 use crate::graph::passes::Report;
 use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
@@ -13,7 +13,12 @@ use crate::registry::BoxedSource;
 pub const PARAMS: &[ParamDoc] = &join::<2, 17, 19>(
     [
         doc("batch", "8", "pages", "pages in a batch"),
-        doc("size", "640", "px", "sides of a page, multiples of 32: 640, or height x width as 640x960"),
+        doc(
+            "size",
+            "640",
+            "px",
+            "sides of a page, multiples of 32: 640, or height x width as 640x960",
+        ),
     ],
     SHARED,
 );

@@ -1,8 +1,8 @@
 //! `recogniser`: a recogniser of text lines; rules and sources: [`crate::graph::models::text_recogniser`].
 
 use super::{MANY, SHARED, phase, planned};
-use crate::graph::models::text_recogniser::TextRecogniser;
 use crate::graph::models::params::join;
+use crate::graph::models::text_recogniser::TextRecogniser;
 use crate::graph::passes::Report;
 use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};

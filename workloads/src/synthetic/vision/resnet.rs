@@ -4,8 +4,8 @@
 //! and the number of requests are the recorded ones.
 
 use super::{MANY, SHARED, phase, planned, sides};
-use crate::graph::models::resnet::ResNet;
 use crate::graph::models::params::join;
+use crate::graph::models::resnet::ResNet;
 use crate::graph::passes::Report;
 use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
