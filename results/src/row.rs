@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vramlab_sim::report::{KvFigures, MarkFigures, Report, Summary};
+use vramlab_sim::driver::MEMORY_CALLS;
+use vramlab_sim::report::{Figures, KvFigures, MarkFigures, Report, Summary};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -77,11 +78,15 @@ pub struct Row {
     pub resident: Option<u64>,
     pub peak_resident: Option<u64>,
     pub live_floor: u64,
+    /// Of the device on which it is highest; the other figures are of all devices together, a capacity is of each.
+    pub live_floor_of_one: u64,
     pub peak_requested: u64,
     pub peak_allocated: u64,
     pub peak_active: u64,
     pub peak_reserved: u64,
     pub peak_device_used: u64,
+    /// At its peak, of the device on which that is highest.
+    pub device_used_of_one: u64,
     pub requested: u64,
     pub allocated: u64,
     pub active: u64,
@@ -196,17 +201,13 @@ impl Row {
         matches!(self.outcome, "ok" | "oom")
     }
 
-    /// Number of driver calls of all kinds that change what is held.
+    /// Number of driver calls that give, take or map memory.
     pub fn memory_calls(&self) -> u64 {
-        const QUERIES: [&str; 6] = [
-            "cudaMemGetInfo",
-            "cudaMemPoolGetAttribute",
-            "cudaStreamIsCapturing",
-            "cudaEventQuery",
-            "cudaEventCreate",
-            "cudaEventDestroy",
-        ];
-        self.driver_calls.iter().filter(|(name, _)| !QUERIES.contains(name)).map(|(_, n)| n).sum()
+        self.driver_calls
+            .iter()
+            .filter(|(name, _)| MEMORY_CALLS.contains(name))
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// Fills in what the run gave.
@@ -223,6 +224,9 @@ impl Row {
         self.resident = report.counter("resident");
         self.peak_resident = report.counter("peak_resident");
         self.live_floor = f.live_floor();
+        let of_one = |figure: fn(&Figures) -> u64| report.devices.iter().map(figure).max();
+        self.live_floor_of_one = of_one(Figures::live_floor).unwrap_or(0);
+        self.device_used_of_one = of_one(|f| f.device_used.peak).unwrap_or(0);
         (self.peak_requested, self.requested) = (f.requested.peak, f.requested.current);
         (self.peak_allocated, self.allocated) = (f.allocated.peak, f.allocated.current);
         (self.peak_active, self.active) = (f.active.peak, f.active.current);

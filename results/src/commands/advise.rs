@@ -310,7 +310,7 @@ fn answer(tried: &[Tried], place: &Place) -> String {
 
 fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
     // The floor counts what fails, too.
-    let (needed, capacity) = (default.row.live_floor, place.capacity());
+    let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
     if needed > capacity {
         return format!(
             "the live buffers alone reach {}{} MiB on a device of {} MiB: it is exhaustion",
@@ -340,7 +340,14 @@ mod tests {
     /// A setting with so many failures and so many MiB at the peak.
     fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Tried {
         let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
-        let row = Row { outcome: "ok", ooms, peak_reserved, live_floor, ..Row::default() };
+        let row = Row {
+            outcome: "ok",
+            ooms,
+            peak_reserved,
+            live_floor,
+            live_floor_of_one: live_floor,
+            ..Row::default()
+        };
         Tried { rank: 1, conf: conf.into(), verdict: "", saved: 0, row }
     }
 

@@ -41,11 +41,6 @@ impl Grid {
         self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
-    /// No rows yet?
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// As text for a terminal, or Markdown.
     pub fn print(&self, markdown: bool) -> String {
         let mut table = Table::new();
