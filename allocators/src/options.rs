@@ -75,11 +75,15 @@ impl Options {
     /// # Errors
     /// When the value is neither.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, OptionError> {
-        match self.get(key) {
-            None => Ok(default),
-            Some(text) => boolean(text)
-                .ok_or_else(|| OptionError(format!("option {key}={text}: expected true or false"))),
-        }
+        self.get(key).map_or(Ok(default), |text| truth(key, text))
+    }
+
+    /// The truth value of a documented option.
+    ///
+    /// # Errors
+    /// As [`Options::flag`].
+    pub fn switch(&self, doc: &OptionDoc) -> Result<bool, OptionError> {
+        truth(doc.name, self.get(doc.name).unwrap_or(doc.default))
     }
 
     /// Every key is one of a strategy's options.
@@ -87,22 +91,15 @@ impl Options {
     /// # Errors
     /// Names the unknown key and the nearest known ones.
     pub fn check(&self, strategy: &str, known: &[OptionDoc]) -> Result<(), OptionError> {
-        self.only(strategy, &known.iter().map(|doc| doc.name).collect::<Vec<_>>())
-    }
-
-    /// Every key is one of `known`.
-    ///
-    /// # Errors
-    /// Names the unknown key and the nearest known ones.
-    pub fn only(&self, strategy: &str, known: &[&str]) -> Result<(), OptionError> {
-        match self.0.iter().find(|(k, _)| !known.contains(&k.as_str())) {
+        let names = || known.iter().map(|doc| doc.name);
+        match self.0.iter().find(|(key, _)| names().all(|name| name != key)) {
             None => Ok(()),
             Some((key, _)) if known.is_empty() => {
                 Err(OptionError(format!("{strategy} has no option {key:?}: it takes none")))
             }
             Some((key, _)) => Err(OptionError(format!(
                 "{strategy} has no option {key:?}; {}",
-                nearest(key, known.iter().copied())
+                nearest(key, names())
             ))),
         }
     }
@@ -215,11 +212,15 @@ fn split_outside_quotes(text: &str, separator: char) -> Result<Vec<&str>, Option
     Ok(parts)
 }
 
+fn truth(key: &str, text: &str) -> Result<bool, OptionError> {
+    boolean(text).ok_or_else(|| OptionError(format!("option {key}={text}: expected true or false")))
+}
+
 /// A yes or no as people write it: `true`, `True`, `1`, `on`, and their opposites.
 pub fn boolean(text: &str) -> Option<bool> {
     match text {
-        "true" | "True" | "1" | "on" => Some(true),
-        "false" | "False" | "0" | "off" => Some(false),
+        "true" | "True" | "TRUE" | "1" | "on" => Some(true),
+        "false" | "False" | "FALSE" | "0" | "off" => Some(false),
         _ => None,
     }
 }

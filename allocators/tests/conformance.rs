@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use shared::{Dice, Subject, build, for_every_strategy, for_every_strategy_up_to};
 use vramlab_allocators::registry::Status;
-use vramlab_allocators::{Strategy, registry};
+use vramlab_allocators::{STRATEGIES, Strategy, registry};
 use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::machine::Memory;
@@ -449,4 +449,28 @@ fn every_driver_call_may_be_refused() {
             println!("{}: {calls} calls refused in turn (room {room})", strategy.name);
         }
     });
+}
+
+/// Every truth value is written in the same ways, and never in another.
+#[test]
+fn truth_values_are_read_alike_everywhere() {
+    let mut tried = 0;
+    for strategy in STRATEGIES {
+        let switches = strategy.options.iter().filter(|o| matches!(o.default, "true" | "false"));
+        for option in switches {
+            let check = |value: &str| {
+                let text = format!("{}:{}={value}", strategy.name, option.name);
+                registry::check(&text.parse().expect("a spec"))
+            };
+            for value in ["true", "True", "TRUE", "1", "on", "false", "False", "FALSE", "0", "off"]
+            {
+                let read = check(value);
+                assert!(read.is_ok(), "{}: {}={value}: {read:?}", strategy.name, option.name);
+            }
+            let error = check("maybe").expect_err(option.name).to_string();
+            assert!(error.contains("true or false") || error.contains("True or False"), "{error}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 10, "{tried} switches");
 }

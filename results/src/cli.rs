@@ -43,7 +43,7 @@ pub struct Common {
 /// Device options of commands that run something.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceArgs {
-    /// Device and cost table; `vramlab list devices` shows them. Without it recordings run on one without a context, workloads on a100-80gb.
+    /// Device and cost table: one of `vramlab list devices`, or the path of a TOML file of that form. Without it recordings run on one without a context, workloads on a100-80gb.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Bytes of the device, such as 16GiB, instead of the device's own.

@@ -1,5 +1,8 @@
 //! One run: an input, a strategy, a device.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use vramlab_allocators::registry::{build_ahead, build_cache, locking};
@@ -29,6 +32,9 @@ fn check_capacity(capacity: u64) -> Result<(), Failure> {
         Bytes(CAPACITY_MAX)
     )))
 }
+
+/// Most bytes of a device's file: the built-in ones have some 4 KiB.
+const DEVICE_FILE_MAX: u64 = 1 << 20;
 
 /// Device and cost table of a replay unless another is named.
 const RECORDING_DEVICE: &str = "generic";
@@ -134,12 +140,12 @@ impl Place {
         self.capacity.unwrap_or(self.profile.options.capacity)
     }
 
-    /// The device called `name`, with another capacity if given.
+    /// The device called `name`, or that the file of this path describes, with another capacity if given.
     ///
     /// # Errors
-    /// An unknown name, or a capacity that the context alone fills.
+    /// An unknown name, a file that is no device's, or a capacity that the context alone fills.
     pub fn new(name: &str, capacity: Option<Bytes>) -> Result<Self, Failure> {
-        let profile = profile::device(name).map_err(Failure::usage)?;
+        let profile = profile_of(name)?;
         let place = Self { profile, capacity: capacity.map(|c| c.0), min_capacity: false };
         let (capacity, context) = (place.capacity(), place.profile.options.context);
         check_capacity(capacity)?;
@@ -181,6 +187,27 @@ impl Place {
         options.capacity = self.capacity();
         SimMachine::with_devices((0..devices).map(|_| options.clone()))
     }
+}
+
+/// A built-in device, or else, where `name` looks like a path, the device of that file.
+fn profile_of(name: &str) -> Result<Profile, Failure> {
+    let path = Path::new(name);
+    let is_path = path.components().count() > 1 || path.extension().is_some_and(|e| e == "toml");
+    if !is_path {
+        return profile::device(name).map_err(Failure::usage);
+    }
+    let bad = |what: String| Failure::input(format!("{name}: {what}"));
+    let file = File::open(path).map_err(|e| bad(e.to_string()))?;
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err(bad("found no regular file, expected a device's TOML file".to_owned()));
+    }
+    let mut text = String::new();
+    file.take(DEVICE_FILE_MAX + 1).read_to_string(&mut text).map_err(|e| bad(e.to_string()))?;
+    if text.len() as u64 > DEVICE_FILE_MAX {
+        let most = Bytes(DEVICE_FILE_MAX);
+        return Err(bad(format!("found more than {most}, expected a device's TOML file")));
+    }
+    Profile::parse(&text).map_err(|e| bad(e.to_string()))
 }
 
 /// The empty row of a pair: names, options, device.

@@ -230,9 +230,6 @@ impl<A: Allocator> Allocator for Audit<A> {
 
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
         let before = notice.clone();
-        if let Notice::Adopt(layout) = &notice {
-            self.book.adopt(layout);
-        }
         let reply = self.inner.notice(&mut Watched { driver, book: &mut self.book }, notice)?;
         match (&before, &reply) {
             (_, Reply::Unsupported) => {}
@@ -245,7 +242,10 @@ impl<A: Allocator> Allocator for Audit<A> {
                 self.check_placement(*size, *placement)?;
                 self.put(*placement, *size);
             }
-            (Notice::Adopt(layout), Reply::Adopted(tokens)) => self.adopted(layout, tokens)?,
+            (Notice::Adopt(layout), Reply::Adopted(tokens)) => {
+                self.book.adopt(layout);
+                self.adopted(layout, tokens)?;
+            }
             (_, Reply::Layout(layout)) => {
                 layout::check(layout, self.inner.usage()).map_err(broken)?;
             }

@@ -203,26 +203,27 @@ impl Engine<'_> {
 
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
-        let start = self.machine.now();
-        self.lock(StreamId(0));
-        let heard = self.kv_notice(op, notice.clone())?;
-        // a setting of the cache's is none of the allocator's
-        let mine = heard != Reply::Unsupported && matches!(notice, Notice::Set { .. });
-        let reply = if mine {
-            heard
-        } else {
-            let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
-            let reply = reply.map_err(|e| self.strategy(op, e))?;
-            if reply == Reply::Unsupported { heard } else { reply }
-        };
-        self.unlock(StreamId(0));
-        self.tally.stalled(self.machine.now().0 - start.0);
+        let (reply, took) = self.locked(StreamId(0), |this| this.hear(op, notice));
+        let reply = reply?;
+        self.tally.stalled(took);
         self.account();
         if reply == Reply::Unsupported {
             self.tally.unsupported(op.name());
             return Ok(Outcome::Skipped);
         }
         Ok(Outcome::Done)
+    }
+
+    /// The cache hears a notice, and the allocator, if it is not the cache's alone.
+    fn hear(&mut self, op: &Op, notice: Notice<'_>) -> Result<Reply, RunError> {
+        let heard = self.kv_notice(op, notice.clone())?;
+        // a setting of the cache's is none of the allocator's
+        if heard != Reply::Unsupported && matches!(notice, Notice::Set { .. }) {
+            return Ok(heard);
+        }
+        let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
+        let reply = reply.map_err(|e| self.strategy(op, e))?;
+        Ok(if reply == Reply::Unsupported { heard } else { reply })
     }
 
     fn mark(&mut self, op: &Op, source: &dyn Source, name: NameId) -> Result<Outcome, RunError> {
@@ -310,7 +311,7 @@ impl Engine<'_> {
             let end = |error| RunError::Driver { op: self.index, what: "end", error };
             self.device = DeviceId(i as u16);
             self.machine.select(self.device).map_err(end)?;
-            if self.kv.in_use() {
+            if self.kv.in_use(self.device) {
                 self.kv_finish();
             }
             let strategy = &mut self.strategies[i];

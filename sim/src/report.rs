@@ -13,6 +13,7 @@
 //! | `utilisation`, `fragmentation` | ratio | peak active / peak reserved, and 1 minus that |
 //! | `internal_frag` | ratio | (allocated − requested) / allocated, at peak reserved |
 //! | `external_frag` | ratio | 1 − largest free piece / total free inside reserved, at the end |
+//! | `lock_ns`, `lock_total` | ns | waits of host threads for the lock of their pool; part of the stalls |
 //! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call (of an announcement of work: the host's, where it took some), time of served requests |
 
 mod kv;

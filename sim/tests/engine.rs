@@ -162,6 +162,24 @@ fn an_op_on_a_buffer_of_another_device_is_named() {
     }
 }
 
+/// A touch by the device is a use in its stream's order, as work is.
+#[test]
+fn touches_race_as_work_does() {
+    let head = [
+        r#"{"op":"alloc","id":1,"size":1048576}"#,
+        r#"{"op":"work","stream":0,"dur":1,"writes":[1]}"#,
+    ];
+    let tail = [r#"{"op":"free","id":1}"#, r#"{"op":"alloc","id":2,"size":1048576}"#];
+    for (used, races) in [
+        (r#"{"op":"work","stream":1,"dur":1,"writes":[1]}"#, 1),
+        (r#"{"op":"touch","id":1,"stream":1,"write":true}"#, 1),
+        (r#"{"op":"touch","id":1,"stream":0,"write":true}"#, 0),
+    ] {
+        let lines = [&head[..], &[used], &tail[..]].concat();
+        assert_eq!(replay(64, &lines).expect("runs").race_count, races, "{used}");
+    }
+}
+
 /// Two host threads, each with one alloc of 100 ns; they share one lock, or have one for each stream.
 #[test]
 fn host_threads_queue_for_the_lock_of_their_pool() {

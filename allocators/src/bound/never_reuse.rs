@@ -17,6 +17,7 @@ use vramlab_sim::allocator::{
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::{Bytes, StreamId};
 
+use crate::classic::options::{SEGMENT, segment};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::nulls::{NULL_SLOT, Nulls};
 use crate::registry::{Status, Strategy};
@@ -26,11 +27,7 @@ const BLOCK_STEP: u64 = 512;
 /// Segments are multiples of this (rule `segment`).
 const GRANULE: u64 = Bytes::mib(2).0;
 
-pub(crate) const OPTIONS: &[OptionDoc] = &[OptionDoc {
-    name: "segment",
-    default: "32MiB",
-    help: "least size of a segment taken from the driver; whole granules of 2MiB",
-}];
+pub(crate) const OPTIONS: &[OptionDoc] = &[SEGMENT];
 
 /// The registry's line.
 pub const STRATEGY: Strategy = Strategy::plain(
@@ -43,11 +40,7 @@ pub const STRATEGY: Strategy = Strategy::plain(
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("bound.never_reuse", OPTIONS)?;
-    let segment: Bytes = options.parse("segment", "a size such as 32MiB", Bytes::mib(32))?;
-    let Some(segment) = segment.0.max(1).checked_next_multiple_of(GRANULE) else {
-        return Err(OptionError(format!("option segment={segment}: expected at most 2^63 bytes")));
-    };
-    Ok(Box::new(NeverReuse { segment, ..NeverReuse::default() }))
+    Ok(Box::new(NeverReuse { segment: segment(options)?, ..NeverReuse::default() }))
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ pub mod best_fit;
 pub mod buddy;
 pub mod first_fit;
 pub mod next_fit;
-mod options;
+pub(crate) mod options;
 mod pool;
 mod rule;
 pub mod segregated;

@@ -11,7 +11,7 @@ pub(super) const ALIGN: OptionDoc = OptionDoc {
     default: "512",
     help: "every block begins at and takes a multiple of this: a power of two from 256 to 2MiB",
 };
-pub(super) const SEGMENT: OptionDoc = OptionDoc {
+pub(crate) const SEGMENT: OptionDoc = OptionDoc {
     name: "segment",
     default: "32MiB",
     help: "least size of a segment taken from the driver; whole granules of 2MiB",
@@ -89,7 +89,7 @@ pub(super) fn align(options: &Options) -> Result<u64, OptionError> {
 }
 
 /// The `segment` option, in whole granules.
-pub(super) fn segment(options: &Options) -> Result<u64, OptionError> {
+pub(crate) fn segment(options: &Options) -> Result<u64, OptionError> {
     let text = options.get(SEGMENT.name).unwrap_or(SEGMENT.default);
     let bytes =
         text.parse::<Bytes>().ok().and_then(|bytes| bytes.0.checked_next_multiple_of(GRANULE));

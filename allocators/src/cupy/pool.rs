@@ -72,7 +72,7 @@ fn inert(options: &Options) -> Vec<String> {
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check(STRATEGY.name, STRATEGY.options)?;
-    let reclaim = options.parse(RECLAIM.name, "true or false", true)?;
+    let reclaim = options.switch(&RECLAIM)?;
     let pool = Pool { limit: Limit::parse(options)?, reclaim, ..Pool::default() };
     Ok(Box::new(Front::new(pool)))
 }

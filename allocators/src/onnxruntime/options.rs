@@ -44,7 +44,7 @@ pub(super) const OPTIONS: &[OptionDoc] = &[
     doc(
         CROSS_STREAM,
         "false",
-        "before the arena grows, the first free chunk of another stream is taken, after a wait",
+        "before the arena grows, the smallest free chunk of another stream is taken, whole, after a wait",
     ),
 ];
 
@@ -84,8 +84,8 @@ impl Settings {
             dead: bytes(options, DEAD, 128 << 20, 0..=u64::MAX)?,
             initial_growth: bytes(options, GROWTH, 2 << 20, 1..=REGION_MAX)?,
             extend_max: (extend_max > 0).then_some(extend_max),
-            stream_aware: options.parse(STREAM_AWARE, "true or false", true)?,
-            cross_stream: options.parse(CROSS_STREAM, "true or false", false)?,
+            stream_aware: options.flag(STREAM_AWARE, true)?,
+            cross_stream: options.flag(CROSS_STREAM, false)?,
         })
     }
 }

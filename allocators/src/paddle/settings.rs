@@ -154,9 +154,9 @@ impl Growth {
             large_chunk: rounded(large),
             small_pre_alloc: mib(&options, "small_pool_pre_alloc_in_mb")?,
             large_pre_alloc: either(&options, "large_pool_pre_alloc_in_mb", WARM_UP.name)?,
-            free_idle_chunk: flag(&options, "free_idle_chunk", false)?,
-            free_when_no_cache_hit: flag(&options, "free_when_no_cache_hit", false)?,
-            allow_free_idle_chunk: flag(&options, "allow_free_idle_chunk", true)?,
+            free_idle_chunk: options.flag("free_idle_chunk", false)?,
+            free_when_no_cache_hit: options.flag("free_when_no_cache_hit", false)?,
+            allow_free_idle_chunk: options.flag("allow_free_idle_chunk", true)?,
             limit: mib(&options, LIMIT.name)?,
         })
     }
@@ -181,7 +181,7 @@ pub(super) fn auto_growth_inert(given: &Options) -> Vec<String> {
         note("auto_growth_chunk_size_in_mb", pools);
         note("chunk_size", pools);
     }
-    if flag(&options, "allow_free_idle_chunk", true) == Ok(false) {
+    if options.flag("allow_free_idle_chunk", true) == Ok(false) {
         let kept = "with allow_free_idle_chunk=false no chunk is returned";
         note("free_idle_chunk", kept);
     }
@@ -229,16 +229,6 @@ fn either(options: &Options, in_mib: &str, as_size: &str) -> Result<u64, OptionE
         }
         (None, Some(_)) => size(options, as_size),
         _ => mib(options, in_mib),
-    }
-}
-
-/// A truth value as Paddle's flags take it.
-pub(super) fn flag(options: &Options, name: &str, default: bool) -> Result<bool, OptionError> {
-    match options.get(name) {
-        None => Ok(default),
-        Some("true" | "True" | "TRUE" | "1") => Ok(true),
-        Some("false" | "False" | "FALSE" | "0") => Ok(false),
-        Some(other) => Err(bad(name, other, "true or false")),
     }
 }
 

@@ -45,15 +45,6 @@ pub(super) fn size(options: &Options, doc: &OptionDoc) -> Result<Option<u64>, Op
         .map_err(|error| OptionError(format!("option {}: {error}", doc.name)))
 }
 
-/// A flag, as Python or the command line writes it.
-fn flag(options: &Options, doc: &OptionDoc) -> Result<bool, OptionError> {
-    match options.get(doc.name).unwrap_or(doc.default) {
-        "true" | "True" | "1" => Ok(true),
-        "false" | "False" | "0" => Ok(false),
-        text => Err(OptionError(format!("option {}={text}: expected true or false", doc.name))),
-    }
-}
-
 /// Is the event recorded again after a merge?
 pub(super) fn record_merged(options: &Options) -> Result<bool, OptionError> {
     match options.get(VERSION.name).unwrap_or(VERSION.default) {
@@ -90,7 +81,7 @@ impl PoolSettings {
         let settings = Self {
             initial: initial(options)?,
             maximum: aligned(size(options, &MAXIMUM)?, &MAXIMUM)?,
-            reclaim: flag(options, &RECLAIM)?,
+            reclaim: options.switch(&RECLAIM)?,
             record_merged: record_merged(options)?,
         };
         if let Initial::Bytes(initial) = settings.initial {

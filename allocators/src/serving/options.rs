@@ -73,15 +73,6 @@ pub(super) fn share(options: &Options, doc: &OptionDoc) -> Result<f64, OptionErr
     })
 }
 
-/// `true` or `false`.
-pub(super) fn flag(options: &Options, doc: &OptionDoc) -> Result<bool, OptionError> {
-    match options.get(doc.name).unwrap_or(doc.default) {
-        "true" | "True" | "1" => Ok(true),
-        "false" | "False" | "0" => Ok(false),
-        text => Err(OptionError(format!("option {}={text}: expected true or false", doc.name))),
-    }
-}
-
 /// A number of 1 or more, or the default.
 pub(super) fn count(options: &Options, doc: &OptionDoc, default: u64) -> Result<u64, OptionError> {
     Ok(positive(options, doc.name)?.unwrap_or(default))

@@ -24,7 +24,7 @@ use vramlab_sim::kv::{Below, KvError};
 
 use super::index::Index;
 use super::manager::{Manager, Rules};
-use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, flag, positive, share};
+use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, positive, share};
 use super::pool::{Pool, PoolUsage, Run, share_of_device};
 use super::queue::Queue;
 use crate::options::{OptionDoc, OptionError, Options};
@@ -84,7 +84,7 @@ impl Paged {
         };
         let rules = Rules {
             block_size: count(options, &BLOCK, 16)?,
-            caching: flag(options, &CACHING)?,
+            caching: options.switch(&CACHING)?,
             watermark: share(options, &WATERMARK)?,
             max_model_len: positive(options, LENGTH.name)?,
         };

@@ -28,7 +28,7 @@ pub(super) const BFC: &[OptionDoc] = &[
     doc(
         MEMORY_LIMIT,
         "device",
-        "most that is held from the device, a size up to 1TiB; device: by the next two options",
+        "most that is held from the device, a size below 1TiB; device: by the next two options",
     ),
     doc(
         FRACTION,
@@ -94,15 +94,15 @@ impl Settings {
     /// Of `tensorflow.bfc`.
     pub(super) fn bfc(name: &str, options: &Options) -> Result<Self, OptionError> {
         options.check(name, BFC)?;
-        let growth = flag(options, GROWTH, false)?;
-        let collection = flag(options, ENABLE_COLLECTION, true)?;
+        let growth = options.flag(GROWTH, false)?;
+        let collection = options.flag(ENABLE_COLLECTION, true)?;
         Ok(Self {
             limit: limit(options)?,
-            allow_growth: flag(options, FORCE_GROWTH, growth)?,
-            garbage_collection: flag(options, COLLECTION, collection)?,
+            allow_growth: options.flag(FORCE_GROWTH, growth)?,
+            garbage_collection: options.flag(COLLECTION, collection)?,
             fragmentation_fraction: part(options, FRAGMENTATION, 0.0, f64::MAX, "0 or more")?,
-            coalesce_regions: flag(options, COALESCE, false)?,
-            timestamped: flag(options, TIMESTAMPED, false)?,
+            coalesce_regions: options.flag(COALESCE, false)?,
+            timestamped: options.flag(TIMESTAMPED, false)?,
         })
     }
 
@@ -115,7 +115,7 @@ impl Settings {
         }
         Ok(Self {
             limit: Limit::Fraction(fraction),
-            allow_growth: !flag(options, XLA_PREALLOCATE, true)?,
+            allow_growth: !options.flag(XLA_PREALLOCATE, true)?,
             garbage_collection: false,
             fragmentation_fraction: 0.0,
             coalesce_regions: false,
@@ -127,15 +127,6 @@ impl Settings {
 fn refused(options: &Options, name: &str, expected: &str) -> OptionError {
     let text = options.get(name).unwrap_or_default();
     OptionError(format!("option {name}={text}: expected {expected}"))
-}
-
-fn flag(options: &Options, name: &str, default: bool) -> Result<bool, OptionError> {
-    match options.get(name) {
-        None => Ok(default),
-        Some("true" | "True" | "1") => Ok(true),
-        Some("false" | "False" | "0") => Ok(false),
-        Some(_) => Err(refused(options, name, "true or false")),
-    }
 }
 
 fn part(

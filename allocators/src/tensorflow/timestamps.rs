@@ -12,7 +12,8 @@ use crate::parts::size_order::SizeOrder;
 pub(super) struct Timestamps {
     /// By slot; 0: none, or not that new.
     freed_at: Vec<u64>,
-    /// Slots, in the order of their frees. A slot in it may stand for another chunk by now.
+    /// Slots, in the order of their frees. A slot in it may stand for another chunk by now, and is in it as often as it was freed: each place
+    /// joins anew, as in the real queue, which like this one grows until the frontier passes.
     waiting: VecDeque<u32>,
     /// Counts frees.
     counter: u64,

@@ -18,30 +18,13 @@ struct Range {
     memory: Memory,
 }
 
-/// Bytes of each memory.
-#[derive(Debug, Default)]
-struct Sums {
-    device: u64,
-    host: u64,
-    managed: u64,
-}
-
-impl Sums {
-    fn of(&mut self, memory: Memory) -> &mut u64 {
-        match memory {
-            Memory::Device => &mut self.device,
-            Memory::Host => &mut self.host,
-            Memory::Managed => &mut self.managed,
-        }
-    }
-}
-
 /// The audit's own account.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     ranges: BTreeMap<u64, Range>,
     handles: BTreeMap<Handle, (u64, u64)>,
-    reserved: Sums,
+    /// Bytes given, by [`Memory`].
+    reserved: [u64; 3],
     /// A pool of the driver gave something: it holds more than it gave.
     pooled: bool,
     physical_next: u64,
@@ -53,11 +36,7 @@ pub(super) struct Book {
 impl Book {
     /// Bytes of this memory, given and not given back.
     pub(super) fn reserved(&self, memory: Memory) -> u64 {
-        match memory {
-            Memory::Device => self.reserved.device,
-            Memory::Host => self.reserved.host,
-            Memory::Managed => self.reserved.managed,
-        }
+        self.reserved[memory as usize]
     }
 
     /// May a strategy say that it holds so many bytes?
@@ -86,17 +65,17 @@ impl Book {
                 _,
             ) => {
                 if let Some(range) = self.ranges.remove(&address) {
-                    *self.reserved.of(range.memory) -= range.size;
+                    self.reserved[range.memory as usize] -= range.size;
                 }
             }
             (Call::Create { size }, Answer::Handle(handle)) => {
                 self.handles.insert(handle, (size, self.physical_next));
                 self.physical_next += 1;
-                self.reserved.device += size;
+                self.reserved[Memory::Device as usize] += size;
             }
             (Call::Release { handle }, _) => {
                 if let Some((size, _)) = self.handles.remove(&handle) {
-                    self.reserved.device -= size;
+                    self.reserved[Memory::Device as usize] -= size;
                 }
             }
             (Call::Map { address, handle }, _) => {
@@ -119,7 +98,7 @@ impl Book {
     fn give(&mut self, address: u64, size: u64, memory: Memory) {
         self.ranges.insert(address, Range { size, physical: self.physical_next, memory });
         self.physical_next += 1;
-        *self.reserved.of(memory) += size;
+        self.reserved[memory as usize] += size;
     }
 
     /// Does the address lie in host memory?

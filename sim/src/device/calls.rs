@@ -1,6 +1,6 @@
 //! What each driver call does to the current device, and what it costs the host.
 
-use super::{Device, SimMachine, cost::CostTable, invalid};
+use super::{Device, SimMachine, cost::Other, invalid};
 use crate::driver::{Address, Answer, Call, DriverError};
 use crate::units::{PoolId, StreamId};
 
@@ -11,7 +11,7 @@ impl SimMachine {
             device.mallocs.malloc(&mut device.books, size, &mut machine.next_physical)
         });
         if got.as_ref().is_ok_and(|got| got.packed) {
-            self.pay_price(CostTable::malloc_packed, size);
+            self.pay_price(Other::MallocPacked, size);
         } else if !matches!(got, Err(DriverError::InvalidValue { .. })) {
             // a refused malloc costs its base price
             self.pay(kind, if got.is_ok() { size } else { 0 });
@@ -44,7 +44,7 @@ impl SimMachine {
         let freed = device.mallocs.free(&mut device.books, address)?;
         self.join_device();
         if freed.packed {
-            self.pay_price(CostTable::malloc_packed, freed.asked);
+            self.pay_price(Other::MallocPacked, freed.asked);
         } else {
             self.pay(kind, freed.asked);
         }
@@ -66,7 +66,7 @@ impl SimMachine {
             pools.malloc(books, time, pool, size, slot, next_physical)
         })?;
         if got.grown > 0 {
-            self.pay_price(CostTable::pool_grow, got.grown);
+            self.pay_price(Other::PoolGrow, got.grown);
         }
         Ok(Answer::Address(got.address))
     }
@@ -121,7 +121,7 @@ impl SimMachine {
             Call::PoolTrim { pool, keep } => {
                 let given = pools.trim(books, time, pool, keep)?;
                 if given > 0 {
-                    self.pay_price(CostTable::pool_shrink, given);
+                    self.pay_price(Other::PoolShrink, given);
                 }
                 Answer::Done
             }

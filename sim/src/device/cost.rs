@@ -37,24 +37,31 @@ impl Price {
     }
 }
 
+/// A price that is not that of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// A malloc that fits into a granule which small requests share already.
+    MallocPacked,
+    /// A stream-ordered malloc for which the pool must grow; size: of the growth. Comes on top of the call's own price.
+    PoolGrow,
+    /// A pool that gives memory back; size: of what it gives. Comes on top of the call's own price.
+    PoolShrink,
+    /// Queueing work or a transfer.
+    Launch,
+    /// A batch of a device's faults on managed memory; granules: the 2 MiB blocks served in it; bytes: those that move. The link comes on top.
+    FaultBatch,
+    /// A fault of the host on managed memory.
+    HostFault,
+    /// A 2 MiB block of managed memory that leaves the device. The link comes on top.
+    Evict,
+}
+
 /// What a device asks of the host for each call. The default is free of charge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostTable {
     calls: [Price; CALL_KINDS],
-    /// A malloc that fits into a granule which small requests share already.
-    malloc_packed: Price,
-    /// A stream-ordered malloc for which the pool must grow; size: of the growth. Comes on top of the call's own price.
-    pool_grow: Price,
-    /// A pool that gives memory back; size: of what it gives. Comes on top of the call's own price.
-    pool_shrink: Price,
-    /// Queueing work or a transfer.
-    launch: Price,
-    /// A batch of a device's faults on managed memory; granules: the 2 MiB blocks served in it; bytes: those that move. The link comes on top.
-    fault_batch: Price,
-    /// A fault of the host on managed memory.
-    host_fault: Price,
-    /// A 2 MiB block of managed memory that leaves the device. The link comes on top.
-    evict: Price,
+    /// In the order of [`Other`].
+    others: [Price; Self::OTHERS.len()],
     free_of_charge: bool,
 }
 
@@ -70,18 +77,12 @@ impl CostTable {
         const NOTHING: Price = Price::flat(0.0);
         Self {
             calls: [NOTHING; CALL_KINDS],
-            malloc_packed: NOTHING,
-            pool_grow: NOTHING,
-            pool_shrink: NOTHING,
-            launch: NOTHING,
-            fault_batch: NOTHING,
-            host_fault: NOTHING,
-            evict: NOTHING,
+            others: [NOTHING; Self::OTHERS.len()],
             free_of_charge: true,
         }
     }
 
-    /// Names of prices that are not those of calls.
+    /// Names of the other prices, in the order of [`Other`].
     pub const OTHERS: [&'static str; 7] = [
         "malloc_packed",
         "pool_grow",
@@ -94,30 +95,13 @@ impl CostTable {
 
     /// Sets the price of a call by CUDA's name of it, or of one of [`CostTable::OTHERS`]. `false`: no such name.
     pub fn set(&mut self, name: &str, price: Price) -> bool {
-        let slot = match name {
-            "malloc_packed" => &mut self.malloc_packed,
-            "pool_grow" => &mut self.pool_grow,
-            "pool_shrink" => &mut self.pool_shrink,
-            "launch" => &mut self.launch,
-            "fault_batch" => &mut self.fault_batch,
-            "host_fault" => &mut self.host_fault,
-            "evict" => &mut self.evict,
-            _ => match CALL_NAMES.iter().position(|known| *known == name) {
-                Some(kind) => &mut self.calls[kind],
-                None => return false,
-            },
-        };
-        *slot = price;
-        let others = [
-            self.malloc_packed,
-            self.pool_grow,
-            self.pool_shrink,
-            self.launch,
-            self.fault_batch,
-            self.host_fault,
-            self.evict,
-        ];
-        self.free_of_charge = self.calls.iter().chain(&others).all(Price::is_zero);
+        let named = |names: &[&str]| names.iter().position(|known| *known == name);
+        match (named(&Self::OTHERS), named(&CALL_NAMES)) {
+            (Some(other), _) => self.others[other] = price,
+            (None, Some(kind)) => self.calls[kind] = price,
+            (None, None) => return false,
+        }
+        self.free_of_charge = self.calls.iter().chain(&self.others).all(Price::is_zero);
         true
     }
 
@@ -131,39 +115,9 @@ impl CostTable {
         &self.calls[kind]
     }
 
-    /// The price of a malloc that shares a granule.
-    pub const fn malloc_packed(&self) -> &Price {
-        &self.malloc_packed
-    }
-
-    /// The price of a pool's growth.
-    pub const fn pool_grow(&self) -> &Price {
-        &self.pool_grow
-    }
-
-    /// The price of a pool's giving memory back.
-    pub const fn pool_shrink(&self) -> &Price {
-        &self.pool_shrink
-    }
-
-    /// The price of queueing work.
-    pub const fn launch(&self) -> &Price {
-        &self.launch
-    }
-
-    /// The price of a batch of faults; granules are blocks served in it.
-    pub const fn fault_batch(&self) -> &Price {
-        &self.fault_batch
-    }
-
-    /// The price of a fault of the host.
-    pub const fn host_fault(&self) -> &Price {
-        &self.host_fault
-    }
-
-    /// The price of an eviction.
-    pub const fn evict(&self) -> &Price {
-        &self.evict
+    /// Another price.
+    pub const fn other(&self, other: Other) -> &Price {
+        &self.others[other as usize]
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the engine may ask of the simulated machine.
 
-use super::cost::CostTable;
+use super::cost::Other;
 use super::{Device, Effort, SimMachine, base, invalid};
 use crate::driver::{Address, DriverError};
 use crate::machine::{
@@ -37,7 +37,7 @@ impl Machine for SimMachine {
     }
 
     fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {
-        self.pay_price(CostTable::launch, 0);
+        self.pay_price(Other::Launch, 0);
         let slot = self.slot(stream);
         self.time.queue(slot, duration, 0);
         Ok(())
@@ -49,7 +49,7 @@ impl Machine for SimMachine {
         bytes: u64,
         direction: Direction,
     ) -> Result<(), DriverError> {
-        self.pay_price(CostTable::launch, 0);
+        self.pay_price(Other::Launch, 0);
         self.queue_transfer(stream, bytes, direction);
         Ok(())
     }
@@ -61,6 +61,11 @@ impl Machine for SimMachine {
         write: bool,
         by: Toucher,
     ) -> Result<(), DriverError> {
+        if let Toucher::Device(stream) = by {
+            // an access is a point in its stream's order, whatever it costs
+            let slot = self.slot(stream);
+            self.time.queue(slot, 0, 0);
+        }
         if (base::MANAGED..base::MALLOC).contains(&address) {
             return self.touch_managed(address, bytes, write, by);
         }

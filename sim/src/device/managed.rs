@@ -149,6 +149,11 @@ impl Managed {
         Ok(address)
     }
 
+    /// No more bytes than these are on the device.
+    pub(super) fn resident_at_most(&self) -> u64 {
+        self.lru.len() as u64 * BLOCK
+    }
+
     /// Is it the beginning of a live range?
     pub(super) fn is_live(&self, address: Address) -> bool {
         self.ranges.contains_key(&address)

@@ -36,7 +36,7 @@ mod timeline;
 mod vmm;
 
 pub use address::AddressPlacement;
-pub use cost::{CostTable, Price};
+pub use cost::{CostTable, Other, Price};
 pub use file::{Figure, Trust};
 pub use options::{DeviceOptions, Link, Links};
 
@@ -174,10 +174,10 @@ impl SimMachine {
         self.time.spend(price.of(bytes, options.granule));
     }
 
-    fn pay_price(&mut self, price: impl Fn(&CostTable) -> &Price, bytes: u64) {
+    fn pay_price(&mut self, other: Other, bytes: u64) {
         let options = &self.devices[self.current].options;
         if !options.costs.is_free_of_charge() {
-            self.time.spend(price(&options.costs).of(bytes, options.granule));
+            self.time.spend(options.costs.other(other).of(bytes, options.granule));
         }
     }
 
@@ -192,7 +192,7 @@ impl SimMachine {
         let device = &mut self.devices[self.current];
         let given = device.pools.synchronised(&mut device.books, &self.time);
         if given > 0 {
-            self.pay_price(CostTable::pool_shrink, given);
+            self.pay_price(Other::PoolShrink, given);
         }
     }
 
@@ -206,8 +206,9 @@ impl SimMachine {
         let done = loop {
             let done = call(self);
             let Device { managed, books, .. } = self.device();
-            let refused = matches!(done, Err(DriverError::OutOfMemory { .. }));
-            if !refused || !managed.evict_one(books, None, &mut effort) {
+            let Err(DriverError::OutOfMemory { asked, .. }) = done else { break done };
+            let would_do = asked <= books.free().saturating_add(managed.resident_at_most());
+            if !would_do || !managed.evict_one(books, None, &mut effort) {
                 break done;
             }
         };
@@ -222,8 +223,9 @@ impl SimMachine {
         let Self { devices, time, current, .. } = self;
         let Device { options, engines, .. } = &mut devices[*current];
         let costs = &options.costs;
-        let faults = costs.host_fault().times(effort.faults, 0, 0);
-        time.now += faults + costs.evict().times(effort.evicted_blocks, 0, 0);
+        let faults = costs.other(Other::HostFault).times(effort.faults, 0, 0);
+        time.spend(faults);
+        time.spend(costs.other(Other::Evict).times(effort.evicted_blocks, 0, 0));
         if effort.bytes_out > 0 {
             let engine = &mut engines[Direction::DeviceToHost as usize];
             let link = options.links.get(Direction::DeviceToHost);
@@ -239,8 +241,9 @@ impl SimMachine {
         let costs = &options.costs;
         let Effort { batches, served, bytes_in, bytes_out, bytes_remote, evicted_blocks, .. } =
             *effort;
-        let ns = costs.fault_batch().times(batches, served, bytes_in);
-        time.queue(slot, ns + costs.evict().times(evicted_blocks, 0, 0), 0);
+        let ns = costs.other(Other::FaultBatch).times(batches, served, bytes_in);
+        let evictions = costs.other(Other::Evict).times(evicted_blocks, 0, 0);
+        time.queue(slot, ns.saturating_add(evictions), 0);
         for (bytes, direction) in [
             (bytes_out, Direction::DeviceToHost),
             (bytes_in + bytes_remote, Direction::HostToDevice),

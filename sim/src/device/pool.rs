@@ -253,7 +253,7 @@ impl Pool {
             (owned.first_at, owned.first_epoch) = (u64::MAX, u64::MAX);
         }
         owned.first_at = owned.first_at.min(moment.at);
-        owned.first_epoch = owned.first_epoch.min(moment.epoch().unwrap_or_default());
+        owned.first_epoch = owned.first_epoch.min(moment.epoch_on(owner));
         let piece = pieces.get_mut(slot);
         (piece.owner, piece.moment) = (owner, moment);
         let Piece { start, prev, next, .. } = *piece;
@@ -384,7 +384,10 @@ impl Pool {
     /// A synchronisation returned to the host: what the host knows to be over is for anyone (rule `synced`).
     pub(super) fn synchronised(&mut self, pieces: &mut Pieces, time: &Timeline) {
         let mut known = Vec::new();
-        for (_, owned) in self.owners().filter(|(_, owned)| owned.first_at <= time.now) {
+        let hope = |(owner, owned): &(Slot, &Owned)| {
+            owned.first_at <= time.now && time.ordered(*owner, owned.first_epoch, None)
+        };
+        for (_, owned) in self.owners().filter(hope) {
             let over = |at: &u32| time.is_after(None, &pieces.get(*at).moment);
             known.extend(owned.set.from(&pieces, 1).filter(over));
         }

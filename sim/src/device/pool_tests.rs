@@ -290,3 +290,20 @@ fn live_ranges_never_overlap() -> Tested {
     assert!(machine.held().peak_reserved > 192 * MIB, "{}", machine.held().peak_reserved);
     Ok(())
 }
+
+/// A piece joined of another stream's keeps that stream's moment: who follows that stream may have it, whoever joined it.
+#[test]
+fn what_was_joined_is_followed_as_before() -> Tested {
+    let mut machine = machine(64 * MIB);
+    let a = machine.malloc_async(POOL, 10 * MIB, TWO)?;
+    (0..3).try_for_each(|_| machine.launch(TWO, 1_000_000))?;
+    machine.free_async(a, TWO)?;
+    let event = machine.event_create()?;
+    machine.event_record(event, TWO)?;
+    machine.wait_event(ONE, event)?;
+    machine.malloc_async(POOL, 30 * MIB, ONE)?;
+    machine.wait_event(StreamId(3), event)?;
+    machine.malloc_async(POOL, 2 * MIB, StreamId(3))?;
+    assert_eq!(reserved(&mut machine)?, 32 * MIB, "what is left of the joined piece serves it");
+    Ok(())
+}

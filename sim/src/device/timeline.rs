@@ -91,9 +91,9 @@ impl Moment {
         self.at = at;
     }
 
-    /// The epoch on its stream; `None` of several streams.
-    pub(super) fn epoch(&self) -> Option<u64> {
-        (self.by != MANY).then_some(self.epoch)
+    /// The epoch on this stream; 0, which everyone knows, if the moment is not that stream's alone.
+    pub(super) fn epoch_on(&self, stream: Slot) -> u64 {
+        if self.by == stream { self.epoch } else { 0 }
     }
 
     fn whole_clock(&self) -> Clock {

@@ -25,6 +25,8 @@ pub(super) struct Buffer {
     pub(super) address: Address,
     pub(super) size: u64,
     pub(super) requested: u64,
+    /// Bytes that were asked for beyond these, and refused.
+    pub(super) refused: u64,
     pub(super) device: DeviceId,
     /// The stream that asked.
     pub(super) stream: StreamId,
@@ -40,7 +42,17 @@ impl Buffer {
         placement: Placement,
     ) -> Self {
         let Placement { block, address, size } = placement;
-        Self { block, address, size, requested, device, stream, state: State::Live, history: None }
+        Self {
+            block,
+            address,
+            size,
+            requested,
+            refused: 0,
+            device,
+            stream,
+            state: State::Live,
+            history: None,
+        }
     }
 
     /// A request for `wanted` bytes that was refused.
@@ -49,7 +61,8 @@ impl Buffer {
             block: Block(0),
             address: 0,
             size: 0,
-            requested: wanted,
+            requested: 0,
+            refused: wanted,
             device,
             stream: StreamId(0),
             state: State::Failed,

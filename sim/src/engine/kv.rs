@@ -5,7 +5,7 @@ use crate::allocator::{AllocError, Notice, Reply, Usage};
 use crate::kv::{Admitted, Below, KvCache, KvError, KvUsage, MoreTokens, Sequence};
 use crate::op::Op;
 use crate::source::Source;
-use crate::units::{DeviceId, SequenceId};
+use crate::units::{DeviceId, SequenceId, StreamId};
 
 /// A sequence's slot.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +29,10 @@ impl<'a> Caches<'a> {
         Self { caches, slots: Vec::new(), last: Vec::new() }
     }
 
-    /// Was there an op of a sequence, so that the caches count?
+    /// Was there an op of a sequence, so that the caches count, and has the device one?
     #[inline]
-    pub(super) fn in_use(&self) -> bool {
-        !self.last.is_empty()
+    pub(super) fn in_use(&self, device: DeviceId) -> bool {
+        usize::from(device.0) < self.last.len()
     }
 
     /// The usage of a device's allocator, with the cache's blocks in place of what it holds for them.
@@ -67,7 +67,7 @@ impl Engine<'_> {
             self.tally.unsupported(op.name());
             return Ok(Outcome::Skipped);
         }
-        if !self.kv.in_use() {
+        if self.kv.last.is_empty() {
             self.kv.last = vec![KvUsage::default(); count];
         }
         let outcome = match *op {
@@ -139,16 +139,18 @@ impl Engine<'_> {
             *slot = None;
         }
         let Some(sequence) = sequence else { return Ok(Outcome::Skipped) };
-        let start = self.machine.now();
-        let answer = self.cache(|cache, below| cache.end(below, sequence));
-        self.spend();
-        self.tally.free_took(self.machine.now().0 - start.0);
+        let (answer, took) = self.locked(StreamId(0), |this| {
+            let answer = this.cache(|cache, below| cache.end(below, sequence));
+            this.spend();
+            answer
+        });
+        self.tally.free_took(took);
         answer.map_err(|e| self.kv_error(op, e)).map(|()| Outcome::Done)
     }
 
     /// Tells the current device's cache, if it is in use.
     pub(super) fn kv_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Reply, RunError> {
-        if !self.kv.in_use() {
+        if !self.kv.in_use(self.device) {
             return Ok(Reply::Unsupported);
         }
         let reply = self.cache(|cache, below| cache.notice(below, notice));
@@ -161,10 +163,12 @@ impl Engine<'_> {
         &mut self,
         act: impl FnOnce(&mut dyn KvCache, &mut Below<'_>) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
-        let start = self.machine.now();
-        let answer = self.cache(act);
-        self.spend();
-        self.tally.alloc_took(self.machine.now().0 - start.0);
+        let (answer, took) = self.locked(StreamId(0), |this| {
+            let answer = this.cache(act);
+            this.spend();
+            answer
+        });
+        self.tally.alloc_took(took);
         answer
     }
 

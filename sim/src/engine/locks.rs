@@ -64,9 +64,23 @@ impl Engine<'_> {
         self.machine.thread(thread);
     }
 
+    /// Does something with a stream's memory under the lock of its pool; gives also the time that it took, waiting included.
+    #[inline]
+    pub(super) fn locked<T>(
+        &mut self,
+        stream: StreamId,
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> (T, u64) {
+        let start = self.machine.now();
+        self.lock(stream);
+        let done = act(self);
+        self.unlock(stream);
+        (done, self.machine.now().0 - start.0)
+    }
+
     /// Waits for the lock of a stream's memory on the current device.
     #[inline]
-    pub(super) fn lock(&mut self, stream: StreamId) {
+    fn lock(&mut self, stream: StreamId) {
         if !self.locks.shared {
             return;
         }
@@ -82,7 +96,7 @@ impl Engine<'_> {
 
     /// Leaves it.
     #[inline]
-    pub(super) fn unlock(&mut self, stream: StreamId) {
+    fn unlock(&mut self, stream: StreamId) {
         let now = self.machine.now();
         if self.locks.shared {
             let key = self.locks.key(self.device, stream);

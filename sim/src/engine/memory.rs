@@ -21,23 +21,16 @@ impl Engine<'_> {
         }
         let request = Request { size, stream, ordinal: self.ordinals[usize::from(device.0)] };
         self.ordinals[usize::from(device.0)] += 1;
-        let start = self.machine.now();
-        self.lock(stream);
-        let answer = self.strategies[usize::from(device.0)].alloc(self.machine, &request);
-        self.spend();
-        self.unlock(stream);
-        self.tally.alloc_took(self.machine.now().0 - start.0);
+        let (answer, took) = self.locked(stream, |this| {
+            let answer = this.on(|strategy, machine| strategy.alloc(machine, &request));
+            this.spend();
+            answer
+        });
+        self.tally.alloc_took(took);
         let outcome = match answer {
             Ok(placement) => {
                 let mut buffer = Buffer::live(device, stream, size, placement);
-                if self.buffers.races_watched() {
-                    let at = (self.index, source.name(id));
-                    buffer.history = self
-                        .buffers
-                        .races
-                        .placed(self.machine, at, stream, placement.address, placement.size)
-                        .into();
-                }
+                self.watch_placement(source, id, &mut buffer);
                 self.buffers.put(id, buffer);
                 self.tally.requested(device, size);
                 Outcome::Placed(placement)
@@ -100,7 +93,7 @@ impl Engine<'_> {
         stream: Option<StreamId>,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
-            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
+            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.refused);
             self.tally.given_up(self.device, wanted);
             return Ok(Outcome::Skipped);
         };
@@ -108,15 +101,17 @@ impl Engine<'_> {
         if self.buffers.races_watched() {
             self.note_freed(source, id);
         }
-        let start = self.machine.now();
-        self.lock(home);
-        self.on(|strategy, machine| strategy.free(machine, block, stream))
-            .map_err(|e| self.strategy(op, e))?;
-        self.spend();
-        self.unlock(home);
-        self.tally.free_took(self.machine.now().0 - start.0);
-        let size = self.buffers.take(id).map_or(0, |b| b.requested);
-        self.tally.released(device, size);
+        let (freed, took) = self.locked(home, |this| {
+            let freed = this.on(|strategy, machine| strategy.free(machine, block, stream));
+            this.spend();
+            freed
+        });
+        freed.map_err(|e| self.strategy(op, e))?;
+        self.tally.free_took(took);
+        if let Some(buffer) = self.buffers.take(id) {
+            self.tally.released(device, buffer.requested);
+            self.tally.given_up(device, buffer.refused);
+        }
         self.account();
         Ok(Outcome::Done)
     }
@@ -129,21 +124,27 @@ impl Engine<'_> {
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
             let wanted =
-                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.requested));
+                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.refused));
             self.tally.given_up(self.device, wanted);
             return Ok(Outcome::Skipped);
         };
-        let (block, device, size) = (buffer.block, buffer.device, buffer.requested);
+        let (block, device, home) = (buffer.block, buffer.device, buffer.stream);
+        let (size, refused) = (buffer.requested, buffer.refused);
         self.note_freed(source, id);
-        let reply =
-            self.on(|strategy, machine| strategy.notice(machine, Notice::FreeDeferred { block }));
+        let (reply, took) = self.locked(home, |this| {
+            let notice = Notice::FreeDeferred { block };
+            let reply = this.on(|strategy, machine| strategy.notice(machine, notice));
+            this.spend();
+            reply
+        });
         let reply = reply.map_err(|e| self.strategy(op, e))?;
-        self.spend();
+        self.tally.free_took(took);
         let state = if reply == Reply::Unsupported { State::HeldBack } else { State::Deferred };
         if let Some(buffer) = self.buffers.get(id) {
             buffer.state = state;
         }
         self.tally.released(device, size);
+        self.tally.given_up(device, refused);
         self.account();
         Ok(Outcome::Done)
     }
@@ -155,21 +156,28 @@ impl Engine<'_> {
         id: BufferId,
     ) -> Result<Outcome, RunError> {
         let buffer = self.own(op, source, id)?;
-        let (block, state) = (buffer.block, buffer.state);
-        if state == State::Live {
-            return Err(self.not_live(op, source, id));
-        }
-        let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.requested);
-        let done = match state {
-            State::Failed | State::Live => {
+        let (block, state, home) = (buffer.block, buffer.state, buffer.stream);
+        let deferred = match state {
+            State::Live => return Err(self.not_live(op, source, id)),
+            State::Failed => {
+                let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.refused);
                 self.tally.given_up(self.device, wanted);
                 return Ok(Outcome::Skipped);
             }
-            State::HeldBack => self.on(|strategy, machine| strategy.free(machine, block, None)),
-            State::Deferred => self
-                .on(|strategy, machine| strategy.notice(machine, Notice::Completed { block }))
-                .map(|_reply| ()),
+            State::HeldBack => false,
+            State::Deferred => true,
         };
+        self.buffers.take(id);
+        let (done, took) = self.locked(home, |this| {
+            this.on(|strategy, machine| {
+                if deferred {
+                    strategy.notice(machine, Notice::Completed { block }).map(|_reply| ())
+                } else {
+                    strategy.free(machine, block, None)
+                }
+            })
+        });
+        self.tally.stalled(took);
         done.map_err(|e| self.strategy(op, e))?;
         self.account();
         Ok(Outcome::Done)
@@ -183,14 +191,29 @@ impl Engine<'_> {
         size: u64,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
-        let (block, device, old) = (buffer.block, buffer.device, buffer.requested);
-        let stream = buffer.stream;
-        let answer =
-            self.on(|strategy, machine| strategy.notice(machine, Notice::Resize { block, size }));
+        let (block, device, stream) = (buffer.block, buffer.device, buffer.stream);
+        let (old, refused, address) = (buffer.requested, buffer.refused, buffer.address);
+        let (answer, took) = self.locked(stream, |this| {
+            let notice = Notice::Resize { block, size };
+            let answer = this.on(|strategy, machine| strategy.notice(machine, notice));
+            this.spend();
+            answer
+        });
+        self.tally.free_took(took);
         let outcome = match answer {
             Ok(Reply::Placed(placement)) => {
-                self.buffers.put(id, Buffer::live(device, stream, size, placement));
+                if placement.address != address && self.buffers.races_watched() {
+                    self.note_freed(source, id);
+                }
+                let history = self.buffers.get(id).and_then(|buffer| buffer.history.take());
+                let mut buffer = Buffer::live(device, stream, size, placement);
+                buffer.history = history;
+                if buffer.history.is_none() {
+                    self.watch_placement(source, id, &mut buffer);
+                }
+                self.buffers.put(id, buffer);
                 self.tally.released(device, old);
+                self.tally.given_up(device, refused);
                 self.tally.requested(device, size);
                 Outcome::Placed(placement)
             }
@@ -199,14 +222,29 @@ impl Engine<'_> {
                 Outcome::Skipped
             }
             Err(error @ AllocError::OutOfMemory(_)) => {
+                let more = size.saturating_sub(old);
+                if let Some(buffer) = self.buffers.get(id) {
+                    buffer.refused = more;
+                }
+                self.tally.given_up(device, refused);
+                self.tally.wanted(device, more);
                 self.tally.refused(self.index, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(self.strategy(op, error)),
         };
-        self.spend();
         self.account();
         Ok(outcome)
+    }
+
+    /// The buffer has new bytes: what was there before is ordered before its stream, or a race.
+    fn watch_placement(&mut self, source: &dyn Source, id: BufferId, buffer: &mut Buffer) {
+        if self.buffers.races_watched() {
+            let (at, stream) = ((self.index, source.name(id)), buffer.stream);
+            let Buffer { address, size, .. } = *buffer;
+            buffer.history =
+                Some(self.buffers.races.placed(self.machine, at, stream, address, size));
+        }
     }
 
     fn note_freed(&mut self, source: &dyn Source, id: BufferId) {

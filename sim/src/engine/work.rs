@@ -121,6 +121,7 @@ impl Engine<'_> {
         let mut uses = [Use { block, address, size, write: range.write }];
         let by = if range.by_host { Toucher::Host } else { Toucher::Device(range.stream) };
         if let Toucher::Device(stream) = by {
+            self.buffers.watch_races();
             if let Err(error) = self.announce(stream, &mut uses) {
                 return self.not_resident(op, error);
             }
@@ -136,6 +137,7 @@ impl Engine<'_> {
         if let Toucher::Device(stream) = by {
             self.on(|strategy, machine| strategy.after_work(machine, stream, &uses))
                 .map_err(|e| self.strategy(op, e))?;
+            self.note_used((self.index, source.name(id)), id, stream);
             self.account();
         }
         Ok(Outcome::Done)

@@ -69,7 +69,7 @@ impl Settings {
                 number("threshold1", 10)?,
                 number("threshold2", 10)?,
             ],
-            enabled: options.parse("enabled", "true or false", true)?,
+            enabled: options.flag("enabled", true)?,
             cyclic_from,
             others,
             count0: number("count0", 0)?,

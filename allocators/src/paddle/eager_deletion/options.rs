@@ -69,7 +69,7 @@ impl Policy {
         let by_gb = (gb >= 0.0).then_some((gb * f64::from(1 << 30)) as u64);
         Ok(Self {
             threshold: queue.or(by_gb).filter(|_| share > 0.0).map(|bytes| bytes.max(1)),
-            fast: settings::flag(&options, "fast_eager_deletion_mode", true)?,
+            fast: options.flag("fast_eager_deletion_mode", true)?,
             by_tensor: by_tensor(&options)?,
             on_pressure: queue.is_some(),
             fraction: Some(share).filter(|share| *share > 0.0 && *share < 1.0),

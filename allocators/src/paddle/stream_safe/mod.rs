@@ -150,8 +150,9 @@ impl StreamSafe {
             return answer;
         }
         driver.device_synchronize()?;
-        while let Some(block) = self.deferred.pop_first() {
+        while let Some(block) = self.deferred.first().copied() {
             self.drop_block(driver, block)?;
+            self.deferred.remove(&block);
         }
         self.release(driver)?;
         self.instances.alloc(driver, at, request)
@@ -303,8 +304,9 @@ impl Allocator for StreamSafe {
                 true
             }
             Notice::Completed { block } => {
-                if self.deferred.remove(&block) {
+                if self.deferred.contains(&block) {
                     self.drop_block(driver, block)?;
+                    self.deferred.remove(&block);
                 }
                 true
             }

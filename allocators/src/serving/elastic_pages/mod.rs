@@ -37,7 +37,7 @@ use self::pages::{Limits, Pages};
 use self::pool::ElasticPool;
 use super::index::Index;
 use super::manager::{Manager, Rules};
-use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, flag, positive, share};
+use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, positive, share};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::registry::{MadeCache, Status, Strategy};
 
@@ -123,13 +123,13 @@ const OPTIONS: &[OptionDoc] = &[
 fn new(options: &Options) -> MadeCache {
     options.check(STRATEGY.name, OPTIONS)?;
     let block_size = count(options, &BLOCK, 16)?;
-    let caching = flag(options, &CACHING)?;
+    let caching = options.switch(&CACHING)?;
     let page = count(options, &PAGE, 2)?;
     if page % 2 > 0 || page > 1 << 20 {
         return Err(OptionError(format!("option page_size_mb={page}: expected a multiple of 2")));
     }
     let limits = Limits {
-        prealloc: flag(options, &PREALLOC)?,
+        prealloc: options.switch(&PREALLOC)?,
         min: options.parse(MIN.name, "a whole number", 5)?,
         max: options.parse(MAX.name, "a whole number", 10)?,
         utilization: share(options, &DEVICE)?,
@@ -140,7 +140,7 @@ fn new(options: &Options) -> MadeCache {
         utilization: share(options, &UTILIZATION)?,
         rows: count(options, &LAYERS, 32)?.saturating_mul(count(options, &BUFFERS, 2)?),
         page: page * MIB,
-        aware: flag(options, &AWARE)?,
+        aware: options.switch(&AWARE)?,
         most_cached: most_cached(cached, block_size),
         block_bytes: 0,
         blocks: Blocks::new(Pages::new(limits)),

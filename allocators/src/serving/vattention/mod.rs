@@ -33,7 +33,7 @@ use vramlab_sim::kv::{
 use vramlab_sim::units::Bytes;
 
 use self::pages::{Geometry, Pages};
-use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, flag, share};
+use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, share};
 use super::pool::share_of_device;
 use super::sequences::Sequences;
 use crate::options::{OptionDoc, OptionError, Options};
@@ -133,8 +133,8 @@ impl Vattention {
             page,
             layers: count(options, &LAYERS, 32)?,
             context: count(options, &CONTEXT, 4096)?,
-            megacache: flag(options, &MEGACACHE)?,
-            deferred: flag(options, &DEFERRED)?,
+            megacache: options.switch(&MEGACACHE)?,
+            deferred: options.switch(&DEFERRED)?,
             utilization: share(options, &SHARE)?,
             bytes: TokenBytes::parse(options)?,
             pages: Pages::default(),
