@@ -205,17 +205,82 @@ fn waits_and_copies_of_a_workload_are_no_memory_calls() {
         "{\"op\":\"wait\",\"event\":1,\"stream\":1}\n",
     ];
     let trace = folder.file("t.jsonl", alloc(1, 5 * MIB, 0) + &others.concat());
-    let cell = |out: &str, line: &str, title: &str| {
-        let titles = out.lines().find(|line| line.contains(title)).expect("titles");
-        let end = titles[..titles.find(title).expect("the column")].chars().count() + title.len();
-        let row = out.lines().find(|text| text.contains(line)).expect("the row");
-        let cut: String = row.chars().take(end).collect();
-        cut.rsplit(' ').next().expect("a cell").to_owned()
+    // Markdown has each line of a table in one line.
+    let cell = |args: &[&str], line: &str| {
+        let (_, out, err) = call(&[args, &["--format", "markdown"]].concat());
+        let cells = |of: &str| {
+            let found = out.lines().find(|line| line.starts_with('|') && line.contains(of));
+            let found = found.unwrap_or_else(|| panic!("{of} in {out}{err}"));
+            found.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+        };
+        let column = cells("driver calls").iter().position(|title| title == "driver calls");
+        cells(line)[column.expect("the column")].clone()
     };
-    let (_, out, _) = call(&["replay", &trace, "--strategy", "cuda.malloc"]);
-    assert_eq!(cell(&out, " cuda.malloc", "driver calls"), "1", "{out}");
-    let (_, out, _) = call(&["advise", &trace]);
-    assert_eq!(cell(&out, "(defaults)", "driver calls"), "1", "{out}");
+    assert_eq!(cell(&["replay", &trace, "--strategy", "cuda.malloc"], "cuda.malloc"), "1");
+    assert_eq!(cell(&["advise", &trace], "(defaults)"), "1");
+}
+
+/// An advice gave sums of all devices, a peak that no device had, and did not say on which a request failed.
+#[test]
+fn advice_on_several_devices_says_of_which_each_figure_is() {
+    let folder = Folder::new();
+    let both = [alloc(1, 40 * MIB, 0), alloc(2, 100 * MIB, 1)].concat();
+    let both = folder.file("both.jsonl", &both);
+    let (_, out, _) = call(&["advise", &both]);
+    assert!(
+        out.contains(
+            "both.jsonl on 2 devices of 24 GiB each; of all together: live floor 140.0 MiB"
+        ),
+        "{out}"
+    );
+    for (number, mib) in [(0, "40.0"), (1, "100.0")] {
+        let line = format!("device {number}: live floor {mib} MiB, peak reserved {mib} MiB");
+        assert!(out.contains(&line), "{line}: {out}");
+    }
+    let (found, _) = rows(0, &["replay", &both, "--strategy", "cuda.malloc"]);
+    assert_eq!(found[0]["devices"]["0"]["peak_reserved"], 40 * MIB);
+    assert_eq!(found[0]["devices"]["1"]["live_floor"], 100 * MIB);
+    let (_, csv, _) = call(&["advise", &both, "--format", "csv"]);
+    assert!(csv.contains("devices.1.live_floor"), "{csv}");
+    let (_, out, _) = call(&["advise", &both, "--capacity", "90MiB"]);
+    assert!(out.contains("reach 100.0 MiB on device 1 of 90.0 MiB: it is exhaustion"), "{out}");
+
+    let near = [alloc(1, 512, 1), alloc(2, 299 * MIB, 1), alloc(3, 200 * MIB, 0)].concat();
+    let near = folder.file("near.jsonl", near);
+    let (_, out, _) = call(&["advise", &near, "--capacity", "300MiB"]);
+    assert!(out.contains("the first, on device 1: out of device memory"), "{out}");
+
+    let one = folder.file("one.jsonl", alloc(1, 40 * MIB, 3));
+    let (found, _) = rows(0, &["replay", &one, "--strategy", "cuda.malloc"]);
+    assert_eq!(found[0].get("devices"), None);
+    let (_, out, _) = call(&["advise", &one]);
+    assert!(out.contains("one.jsonl on 24 GiB of device memory, live floor 40.0 MiB"), "{out}");
+}
+
+/// Tables of long settings, of many columns and of long sites were up to 200 columns wide.
+#[test]
+fn tables_are_no_wider_than_160_columns() {
+    let folder = Folder::new();
+    let site = ["a/folder/of/some/project/a_module.py:100:some_function"; 3].join(" < ");
+    let text = format!("{{\"op\":\"alloc\",\"id\":1,\"size\":9,\"site\":\"{site}\"}}\n");
+    let trace = folder.file("t.jsonl", text);
+    let long = "torch.caching:max_split_size_mb=256,garbage_collection_threshold=0.8,per_process_memory_fraction=0.95";
+    for args in [
+        &["advise", &trace][..],
+        &["inspect", &trace],
+        &["replay", &trace, "--strategy", long, "--min-capacity"],
+    ] {
+        let (code, out, err) = call(args);
+        assert_eq!(code, 0, "{err}");
+        let widest = out.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(widest.chars().count() <= 160, "{args:?}: {widest}");
+        assert!(
+            call(&[args, &["--format", "markdown"]].concat())
+                .1
+                .lines()
+                .any(|line| line.len() > 160)
+        );
+    }
 }
 
 /// Rows that were left out are all alike, and so seeds were said to make no difference.

@@ -42,7 +42,7 @@ impl Engine<'_> {
                 let wanted = if matches!(error, AllocError::OutOfMemory(_)) { size } else { 0 };
                 self.buffers.put(id, Buffer::failed(device, wanted));
                 self.tally.wanted(device, wanted);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(RunError::Strategy { op: self.index, what: "alloc", error }),
@@ -228,7 +228,7 @@ impl Engine<'_> {
                 }
                 self.tally.given_up(device, refused);
                 self.tally.wanted(device, more);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(self.strategy(op, error)),
