@@ -298,14 +298,14 @@ fn a_sum_beyond_2_to_64_is_noted() {
 fn a_device_may_be_a_file() {
     let folder = Folder::new();
     let input = folder.file("trace.jsonl", TRACE);
-    let text = "name = \"mine\"\ntitle = \"Mine\"\nbased_on = \"t4-16gb\"\n[memory]\ncapacity = { value = 3, unit = \"GiB\", source = \"ours\", date = \"2026-11-30\", trust = \"M\" }\n";
+    let text = "name = \"mine\"\ntitle = \"Mine\"\nbased_on = \"generic\"\n[memory]\ncapacity = { value = 3, unit = \"GiB\", source = \"ours\", date = \"2026-11-30\", trust = \"M\" }\n";
     let device = folder.file("mine.toml", text);
     let (found, err) = rows(0, &["replay", &input, "--device", &device]);
     assert!(found.iter().all(|row| row["device"] == "mine"), "{err}");
     assert!(found.iter().all(|row| row["capacity"] == 3_u64 << 30), "{err}");
     let cases = [
         (folder.file("bad.toml", "name = 3"), "bad device file"),
-        (folder.file("far.toml", "x".repeat(2 << 20)), "found more than 1.0 MiB"),
+        (folder.file("far.toml", "x".repeat(2 << 20)), "found more than 1 MiB"),
         (folder.path("absent.toml"), "No such file"),
         (folder.path("."), "expected a device's TOML file"),
     ];
