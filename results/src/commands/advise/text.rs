@@ -23,7 +23,7 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
     for one in ran() {
         grid.row(vec![
             one.rank.to_string(),
-            if one.conf.is_empty() { "(defaults)".to_owned() } else { one.conf.clone() },
+            setting(one).to_owned(),
             one.verdict.to_owned(),
             one.row.ooms.to_string(),
             one.row.alloc_retries.unwrap_or(0).to_string(),
@@ -57,9 +57,13 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
         );
     }
     for one in ran().filter(|t| !t.row.notes.is_empty()) {
-        text += &format!("{}: {}\n", one.conf, one.row.notes.join("; "));
+        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
     }
     text
+}
+
+fn setting(tried: &Tried) -> &str {
+    if tried.conf.is_empty() { "(defaults)" } else { &tried.conf }
 }
 
 /// Lines for the devices of a run that has several: with the defaults, and with the best setting.
