@@ -11,8 +11,6 @@ use crate::synthetic::{bert, churn, fragment, ocr, varlen, vision};
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carries {
-    /// More than one stream is used (with default parameters, or with others).
-    pub streams: bool,
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
 }
@@ -40,8 +38,7 @@ pub struct Workload {
 /// Makes a model's plan from its parameters.
 pub type MakePlan = fn(&Params) -> Result<(Plan, Vec<Report>), ParamError>;
 
-const ACCESSES: Carries = Carries { streams: false, accesses: true };
-const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
+const ACCESSES: Carries = Carries { accesses: true };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -95,7 +92,7 @@ pub const WORKLOADS: &[Workload] = &[
     entry(
         "ocr",
         ocr::PARAMS,
-        STREAMS_AND_ACCESSES,
+        ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
     ),

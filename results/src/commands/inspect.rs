@@ -1,11 +1,12 @@
-//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments.
+//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments; or what a step of a model runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vramlab_workloads::registry::WORKLOADS;
 
-use super::print;
+use super::{print, program};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
@@ -16,12 +17,24 @@ use crate::segments::{Held, held};
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A recording of any known format.
-    #[arg(value_name = "FILE")]
+    /// A recording of any known format, or a model's name.
+    #[arg(value_name = "FILE|MODEL")]
     file: PathBuf,
     /// How many sites, sizes and segments to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Of a model: parameters, such as batch=32,seq=512.
+    #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
+    set: Vec<String>,
+    /// Of a model: passes, such as amp,checkpoint=sqrt+fusion; its operators are shown before and after each.
+    #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
+    passes: Vec<String>,
+    /// Of a model: every kernel in order, not only sums.
+    #[arg(long)]
+    each: bool,
+    /// Of a model: the device of the times.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 /// One device's history.
@@ -46,15 +59,31 @@ struct Inspected {
 /// # Errors
 /// A file that cannot be read or is no recording.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
+    if let Some(name) = model(&args.file) {
+        let asked = program::Asked {
+            name,
+            set: &args.set,
+            passes: &args.passes,
+            device: args.device.as_deref(),
+            each: args.each,
+        };
+        return program::inspect(&asked, common);
+    }
+    if !(args.set.is_empty() && args.passes.is_empty() && args.device.is_none()) || args.each {
+        return Err(Failure::usage(
+            "--set, --passes, --each and --device are of models; a recording has none",
+        ));
+    }
     let opened = inputs::open(&args.file)?;
+    let (made, recorded) = (opened.made(), opened.recorded());
     let mut all = Vec::new();
     for (index, input) in opened.inputs().iter().enumerate() {
         let peak = find_peak(input, args.top)?;
         let mut one = Inspected {
             input: input.name.clone(),
-            torch: None,
-            conf: None,
-            capacity_at_failure: None,
+            torch: made.torch_version.clone(),
+            conf: made.torch_version.as_ref().map(|_| made.conf.clone()),
+            capacity_at_failure: recorded[index].capacity,
             live_at_start: 0,
             start_bytes: 0,
             peak,
@@ -68,9 +97,6 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
         }
         if let Opened::Snapshot(snapshot) = &opened {
             let device = &snapshot.devices[index];
-            one.torch = Some(snapshot.torch_version().to_owned());
-            one.conf = Some(snapshot.conf());
-            one.capacity_at_failure = device.capacity;
             let start = device.recording.start_blocks();
             one.live_at_start = start.len() as u64;
             one.start_bytes = start.iter().map(|b| b.requested).sum();
@@ -94,6 +120,12 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     Ok(Code::Done)
 }
 
+/// The model of this name, where no file has it.
+fn model(file: &Path) -> Option<&str> {
+    let name = file.to_str().filter(|_| !file.exists())?;
+    WORKLOADS.iter().any(|workload| workload.name == name).then_some(name)
+}
+
 fn page(one: &Inspected, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
     let p = &one.peak;
@@ -102,6 +134,12 @@ fn page(one: &Inspected, markdown: bool) -> String {
         "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
         p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
     );
+    if let Some(bytes) = p.token_bytes {
+        text += &format!(
+            "{} sequences, {} live at the end, {bytes} B a token: counted as if no cache let them share any\n",
+            p.sequences, p.sequences_at_end
+        );
+    }
     text += &format!(
         "requested: {} MiB at the start, {} MiB at its peak (op {}), {} MiB at the end\n",
         mib(one.start_bytes),

@@ -5,6 +5,8 @@ pub mod compare;
 pub mod convert;
 pub mod inspect;
 pub mod list;
+pub mod passes;
+pub mod program;
 pub mod replay;
 pub mod verify;
 
