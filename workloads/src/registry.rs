@@ -63,7 +63,7 @@ pub const WORKLOADS: &[Workload] = &[
         entry(
             "resnet",
             vision::resnet::PARAMS,
-            STREAMS_AND_ACCESSES,
+            ACCESSES,
             vision::resnet::build,
             "residual networks: training steps (or inference) over images",
         ),
@@ -73,7 +73,7 @@ pub const WORKLOADS: &[Workload] = &[
         entry(
             "detector",
             vision::detector::PARAMS,
-            STREAMS_AND_ACCESSES,
+            ACCESSES,
             vision::detector::build,
             "a text detector (DB-style): training steps or inference over pages",
         ),
@@ -83,7 +83,7 @@ pub const WORKLOADS: &[Workload] = &[
         entry(
             "recogniser",
             vision::recogniser::PARAMS,
-            STREAMS_AND_ACCESSES,
+            ACCESSES,
             vision::recogniser::build,
             "a recogniser of text lines (CRNN-style): training steps or inference",
         ),
