@@ -157,7 +157,9 @@ fn activations_come_back_as_they_went() {
     assert_eq!(moved(Direction::DeviceToHost), moved(Direction::HostToDevice) - batches);
     let [plain, offloaded] =
         ["none", "offload=activations"].map(|text| seen(&graph, &run, text).bytes);
-    assert!(offloaded < plain * 6 / 10, "{offloaded} of {plain}");
+    // beside weights and gradients, less than half
+    let stays = 2 * graph.state_bytes();
+    assert!(2 * (offloaded - stays) < plain - stays, "{offloaded} of {plain}");
 }
 
 #[test]

@@ -18,41 +18,42 @@ use vramlab_sim::units::{BufferId, StreamId};
 use super::network::Graph;
 use super::plan::Release;
 use super::program::{Kernel, Program, Step, StorageId};
+use super::programs::Ids;
 use super::tensor::ScopeId;
 use crate::rates::Rates;
 
 /// Marks get name numbers from here on, so that they never meet a site's.
-pub(super) const MARK_NAME_FIRST: u32 = 1 << 24;
+pub(crate) const MARK_NAME_FIRST: u32 = 1 << 24;
 
 /// A phase's name, and whether the step's number stands before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) text: String,
-    pub(super) numbered: bool,
+pub(crate) struct Mark {
+    pub(crate) text: String,
+    pub(crate) numbered: bool,
 }
 
 /// The ops of a phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     /// Each with the end of its uses in `uses`.
-    pub(super) ops: Vec<(Op, u32)>,
-    pub(super) uses: Vec<BufferUse>,
-    pub(super) marks: Vec<Mark>,
+    pub(crate) ops: Vec<(Op, u32)>,
+    pub(crate) uses: Vec<BufferUse>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// The names of sites, each once.
 #[derive(Clone, Debug)]
-pub(super) struct Sites {
+pub(crate) struct Sites {
     ids: FxHashMap<String, NameId>,
     texts: Vec<String>,
 }
 
 impl Sites {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { ids: FxHashMap::default(), texts: vec![String::new()] }
     }
 
-    pub(super) fn text(&self, name: NameId) -> &str {
+    pub(crate) fn text(&self, name: NameId) -> &str {
         self.texts.get(name.0 as usize).map_or("", String::as_str)
     }
 
@@ -76,8 +77,7 @@ pub(super) struct Compiler<'a> {
     pub(super) rates: &'a Rates,
     pub(super) sites: &'a mut Sites,
     pub(super) release: Release,
-    /// Numbers of fixed storages; ids from there on are of the others.
-    pub(super) fixed: u32,
+    pub(super) ids: Ids,
 }
 
 /// Where a storage stands while ops are written.
@@ -110,12 +110,12 @@ impl Compiler<'_> {
         let last_use = last_uses(program);
         let shared = (self.release == Release::Planned).then(|| Shared::of(program, &last_use));
         let place = |i: usize| match (&program.storages[i].fixed, program.storages[i].found) {
-            (Some(number), true) => Place::Live(BufferId(*number)),
+            (Some(number), true) => Place::Live(BufferId(self.ids.fixed + *number)),
             _ => Place::Unborn,
         };
         let mut writer = Writer {
             places: (0..program.storages.len()).map(place).collect(),
-            ids_next: self.fixed,
+            ids_next: self.ids.others,
             compiler: self,
             program,
             out: Compiled::default(),
@@ -217,7 +217,7 @@ impl Writer<'_, '_> {
         let storage = self.program.get(id);
         let mut size = storage.bytes;
         let buffer = match (storage.fixed, &mut self.shared) {
-            (Some(number), _) => BufferId(number),
+            (Some(number), _) => BufferId(self.compiler.ids.fixed + number),
             (None, Some(shared)) => match shared.buffer(id) {
                 (_, Some(there)) => {
                     self.places[id.0 as usize] = Place::Live(there);

@@ -18,6 +18,7 @@
 //! | [`fixed`] | numbers of what outlives a program |
 //! | [`passes`] | changes to a plan |
 //! | `compile` | liveness, ids, durations |
+//! | `programs` | a model's programs, each compiled once |
 //! | [`play`] | the [`vramlab_sim::Source`] |
 //! | [`kernels`] | workspaces |
 //! | [`listing`] | programs as tables |
@@ -33,7 +34,7 @@
 //! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with [`passes::Rewrite`]);
 //! a line in [`passes::PASSES`].
 
-mod compile;
+pub(crate) mod compile;
 pub mod fixed;
 pub mod kernels;
 pub mod listing;
@@ -45,6 +46,7 @@ pub mod passes;
 pub mod plan;
 pub mod play;
 pub mod program;
+pub(crate) mod programs;
 pub mod spread;
 pub mod tensor;
 

@@ -299,9 +299,9 @@ impl Graph {
         (self.blocks, self.results, self.loss) = (blocks, results, loss);
     }
 
-    /// An input is not one any more: an operator makes what it was.
-    pub(super) fn drop_input(&mut self, input: TensorId) {
-        self.tensors[input.0 as usize].role = Role::Activation;
+    /// A leaf is none any more: an operator makes what it was, or nobody needs it.
+    pub(super) fn drop_leaf(&mut self, leaf: TensorId) {
+        self.tensors[leaf.0 as usize].role = Role::Activation;
     }
 
     /// The last operator's result is written over its input `i`, whose storage it shares from here.

@@ -56,6 +56,17 @@ pub enum Workspace {
     None,
 }
 
+/// When a batch's inputs are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// Before those of the next batch are asked for.
+    Before,
+    /// Each when its successor is on the device.
+    Replaced,
+    /// When the batch is over.
+    After,
+}
+
 /// How much workspace a convolution asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConvSpace {
@@ -93,8 +104,10 @@ pub struct Run {
     pub set_to_none: bool,
     /// `zero_grad` stands before backward (as in most vision scripts), not after the update.
     pub zero_first: bool,
-    /// Each of a batch's inputs is dropped when its successor is on the device, not before.
-    pub inputs_replaced: bool,
+    /// When a batch's inputs are dropped.
+    pub inputs: Inputs,
+    /// Inputs of 16 bits come in fp32 and are cast on the device.
+    pub inputs_cast: bool,
     /// Results live until the next step's replace them; otherwise until backward ends.
     pub results_held: bool,
     /// The loss is scaled and gradients unscaled (mixed precision in fp16).
@@ -135,7 +148,8 @@ impl Default for Run {
             clip: false,
             set_to_none: true,
             zero_first: false,
-            inputs_replaced: false,
+            inputs: Inputs::Before,
+            inputs_cast: false,
             results_held: true,
             scaled: false,
             master: false,

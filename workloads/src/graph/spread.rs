@@ -136,6 +136,8 @@ pub struct Spread {
     pub activations_on_host: bool,
     /// Batches come a step ahead, on a stream of their own.
     pub loader: Option<Loader>,
+    /// A batch is asked for and copied on a stream of its own.
+    pub inputs_beside: bool,
     /// Time between two batches that the host's workers make together (ns); 0: batches are always ready.
     pub batch_ns: u64,
 }

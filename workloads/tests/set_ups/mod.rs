@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use vramlab_sim::device::profile::device;
+use vramlab_sim::units::Nanos;
 use vramlab_workloads::graph::models::resnet::ResNet;
-use vramlab_workloads::graph::plan::{ConvSpace, Optimizer, Rule, Run, Way};
-use vramlab_workloads::graph::{DType, Graph, Plan, Player};
+use vramlab_workloads::graph::op::{F, Linear, MeanError};
+use vramlab_workloads::graph::plan::{ConvSpace, Inputs, Optimizer, Release, Rule, Run, Way};
+use vramlab_workloads::graph::spread::Loader;
+use vramlab_workloads::graph::{DType, Graph, GraphError, Plan, Player};
 use vramlab_workloads::rates::Rates;
+use vramlab_workloads::synthetic::ocr::{OnOom, Page, Running, Service, Settings};
 
 /// The run of a recorded set-up, or none if it is of another model.
 pub(crate) fn resnet(file: &Value) -> Option<Player> {
@@ -32,7 +36,7 @@ pub(crate) fn resnet(file: &Value) -> Option<Player> {
         // the usual recipe decays weights (He et al. 2016, section 3.4), and zeroes gradients before backward
         optimizer: Optimizer { rule, way, decay: true },
         zero_first: true,
-        inputs_replaced: true,
+        inputs: Inputs::Replaced,
         conv_space,
         benchmark: file["cudnn_benchmark"].as_bool() == Some(true),
         ..Run::default()
@@ -65,4 +69,91 @@ pub(crate) fn recordings(folder: &Path) -> Vec<(String, Value)> {
     };
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     paths.iter().map(|path| (name(path), read(path))).collect()
+}
+
+/// The run of two streams that a set-up states (`prefetch`), or none if it is another.
+pub(crate) fn prefetch(file: &Value) -> Option<Player> {
+    if file["mode"].as_str() != Some("prefetch") || file["record_stream"].as_bool() != Some(true) {
+        return None;
+    }
+    // "6 x (Linear 2048, GELU), SGD momentum"
+    let (layers, rest) = file["model"].as_str()?.split_once(" x (Linear ")?;
+    let layers: u64 = layers.parse().ok()?;
+    let width: u64 = rest.split_once(',')?.0.parse().ok()?;
+    let steps = file["iterations"].as_u64()?;
+    // a batch of each iteration stands in its phase's name: "iteration 3 batch 2048"
+    let phases = file["phases"].as_array()?.iter().filter_map(|phase| phase["text"].as_str());
+    let batches: Vec<u64> = phases
+        .filter_map(|text| text.strip_prefix("iteration ")?.split_once(" batch ")?.1.parse().ok())
+        .collect();
+    let last = *batches.last()?;
+    let optimizer =
+        Optimizer { rule: Rule::Sgd { momentum: true }, way: Way::ForEach, decay: false };
+    let run = Run { optimizer, ..Run::default() };
+    let make = move |key: u64| {
+        let (batch, next) = (key >> 32, key & u64::from(u32::MAX));
+        let graph = layers_with_targets(batch, layers, width)?;
+        let mut run = Run { label: format!("batch {batch}"), ..run.clone() };
+        // targets are made on the device from what came from the host
+        run.spread.loader = Some(Loader { next: vec![next * width * 4; 2], last_is_made: true });
+        Ok(Plan { graph, run })
+    };
+    let nexts = batches.clone().into_iter().skip(1).chain([last]);
+    let keys = batches.into_iter().zip(nexts).map(|(batch, next)| batch << 32 | next);
+    let rates = Rates::of(&device("a100-80gb").ok()?);
+    Player::new(Box::new(make), Box::new(keys), steps, rates).ok()
+}
+
+fn layers_with_targets(batch: u64, layers: u64, width: u64) -> Result<Graph, GraphError> {
+    let mut graph = Graph::new();
+    let mut x = graph.input("x", &[batch, width], DType::F32)?;
+    let targets = graph.input("targets", &[batch, width], DType::F32)?;
+    for i in 0..layers {
+        x = graph.block(&format!("layer.{i}"), |graph| {
+            let weight = graph.parameter("weight", &[width, width], DType::F32)?;
+            let bias = graph.parameter("bias", &[width], DType::F32)?;
+            let y = graph.add(Linear, &[x, weight, bias])?;
+            graph.add(F::Gelu, &[y])
+        })?;
+    }
+    let loss = graph.add(MeanError { squared: true }, &[x, targets])?;
+    graph.minimise(loss);
+    Ok(graph)
+}
+
+/// The pages of a recorded service: sizes and numbers of lines as the set-up states them, widths of lines as `inputs` (bytes of each group's
+/// input, in order) say; and how it was run.
+pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
+    if !file["model"].as_str()?.starts_with("DB-style detector") {
+        return None;
+    }
+    let group = file["group"].as_u64()?;
+    let half = file["precision"].as_str() == Some("fp16");
+    let pages: Vec<Page> = file["page_h_w_lines"]
+        .as_array()?
+        .iter()
+        .zip(inputs)
+        .map(|(page, inputs)| {
+            let number = |i: usize| page[i].as_u64();
+            let count = number(2)?;
+            // a group's lines are as wide as its input: three colours of 48 rows in fp32
+            let widths = inputs.iter().enumerate().flat_map(|(i, bytes)| {
+                let lines = group.min(count - i as u64 * group);
+                (0..lines).map(move |_| bytes / (lines * 3 * 48 * 4))
+            });
+            Some(Page { size: [number(0)?, number(1)?], lines: widths.collect() })
+        })
+        .collect::<Option<_>>()?;
+    let running = Running {
+        dtype: if half { DType::F16 } else { DType::F32 },
+        fused: false,
+        release: Release::Immediate,
+        conv_space: ConvSpace::Transpose,
+        beside: false,
+    };
+    let on_oom = OnOom::Ignore;
+    let settings = Settings { running, group, filled: false, queue: 0, on_oom, warm: None };
+    let coming = pages.into_iter().map(|page| (Nanos(0), page));
+    let rates = Rates::of(&device("a100-80gb").ok()?);
+    Service::new(settings, Box::new(coming), rates).ok()
 }

@@ -6,6 +6,9 @@ use crate::graph::program::{Kernel, Step, StorageId};
 use crate::graph::tensor::{DType, TensorId};
 use vramlab_sim::op::Op;
 
+/// What a convolution's workspace is called. One that does not fit is done without, as cuDNN's callers do.
+pub(crate) const CONV_SPACE: &str = "conv_workspace";
+
 /// What decides whether a trial was made: which of the three kernels, and the shapes.
 pub(super) type Tried = (&'static str, Vec<Vec<u64>>);
 
@@ -26,7 +29,7 @@ impl Lower<'_> {
 
     fn with_space(&mut self, mut kernel: Kernel, space: u64) -> Kernel {
         if space > 0 {
-            kernel.scratch = vec![self.storage(space, DType::I8, kernel.scope, "workspace")];
+            kernel.scratch = vec![self.storage(space, DType::I8, kernel.scope, CONV_SPACE)];
         }
         kernel
     }

@@ -3,7 +3,10 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `before` | the old batch's inputs are dropped before the new ones are asked for | recordings |
-//! | `replaced` | or each when its successor is there (`inputs_replaced`) | recordings |
+//! | `replaced` | or each when its successor is there | recordings |
+//! | `after` | or when the batch is over | recordings |
+//! | `cast` | inputs of 16 bits may come in fp32, be cast on the device, and the fp32 ones dropped at once | recordings |
+//! | `beside` | a batch may be asked for and copied on a stream of its own, which the computation waits for | `to(non_blocking=True)` on a side stream |
 //! | `ahead` | or a step ahead: the next batch is asked for and filled on a stream of its own before the one at hand is used; the computation waits for the latter, and the allocator is told that it uses it | `data_prefetcher` of NVIDIA's examples; recordings of two streams |
 //! | `workers` | N workers, each of which takes T for a batch, have one ready every T/N | `torch/utils/data/dataloader.py`, PyTorch 2.15 |
 //! | `made` | the last input may be made from a copy as large, which is dropped at once | the same recordings |
@@ -13,6 +16,7 @@
 use super::Lower;
 use super::streams::{COMPUTE, LOAD, WORKERS};
 use crate::graph::fixed::Single;
+use crate::graph::plan::Inputs;
 use crate::graph::program::{Step, StorageId};
 use crate::graph::spread::Loader;
 use crate::graph::tensor::{DType, ScopeId};
@@ -87,7 +91,7 @@ impl Lower<'_> {
 
     fn load_now(&mut self) {
         self.await_workers(COMPUTE);
-        if !self.plan.run.inputs_replaced {
+        if self.plan.run.inputs == Inputs::Before {
             for id in self.numbers.inputs() {
                 for number in self.numbers.of_input(*id) {
                     self.drop_fixed(number, *id);
@@ -100,8 +104,39 @@ impl Lower<'_> {
             let to = self.fixed_like(new, *id, "");
             self.born(new);
             self.place[id.0 as usize] = Some(to);
-            self.copy_in(to);
+            self.fill(to);
             self.drop_fixed(old, *id);
+        }
+    }
+
+    /// An input comes from the host (rules `beside` and `cast`).
+    fn fill(&mut self, to: StorageId) {
+        let storage = self.program.get(to);
+        let (bytes, dtype, scope) = (storage.bytes, storage.dtype, storage.scope);
+        let beside = self.plan.run.spread.inputs_beside;
+        let stream = if beside { LOAD } else { COMPUTE };
+        let cast = self.plan.run.inputs_cast && dtype.is_float() && dtype != DType::F32;
+        let full = bytes / dtype.bytes() * DType::F32.bytes();
+        let first = if cast { self.storage(full, DType::F32, scope, "full") } else { to };
+        let bytes = self.program.get(first).bytes;
+        self.carry([None, Some(first)], bytes, Direction::HostToDevice, stream);
+        if cast {
+            self.on_stream(stream, "cast", &[first], &[to]);
+        }
+        if beside {
+            self.order(LOAD, COMPUTE);
+        }
+    }
+
+    /// The batch is over (rule `after`).
+    pub(super) fn end_batch(&mut self) {
+        if self.plan.run.inputs != Inputs::After {
+            return;
+        }
+        for id in self.numbers.inputs() {
+            for number in self.numbers.of_input(*id) {
+                self.drop_fixed(number, *id);
+            }
         }
     }
 

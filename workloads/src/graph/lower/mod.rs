@@ -28,6 +28,7 @@ mod streams;
 mod units;
 
 pub use at::{Backward, Forward};
+pub(crate) use conv::CONV_SPACE;
 
 use rustc_hash::FxHashSet;
 use vramlab_sim::machine::Direction;
@@ -373,6 +374,7 @@ impl<'a> Lower<'a> {
             self.wait_for_device();
         }
         self.hold(results);
+        self.end_batch();
     }
 
     fn forward(&mut self) {

@@ -1,7 +1,7 @@
 //! Layers that the vision models share: convolutions with norms, in training and inference.
 
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{BatchNorm, Cast, Conv, F};
+use crate::graph::op::{BatchNorm, Conv, F};
 use crate::graph::tensor::{DType, TensorId};
 
 /// Red, green, blue.
@@ -15,7 +15,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Images as they come, in fp32, brought to the model's type.
+    /// Images in the model's type.
     pub(super) fn images(
         &self,
         graph: &mut Graph,
@@ -23,11 +23,7 @@ impl Layers {
         count: u64,
         [height, width]: [u64; 2],
     ) -> Result<TensorId, GraphError> {
-        let images = graph.input(name, &[count, COLOURS, height, width], DType::F32)?;
-        if self.dtype == DType::F32 {
-            return Ok(images);
-        }
-        graph.add(Cast { to: self.dtype, cached: false }, &[images])
+        graph.input(name, &[count, COLOURS, height, width], self.dtype)
     }
 
     /// A convolution, its norm, and ReLU in place.

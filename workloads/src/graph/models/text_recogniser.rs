@@ -7,7 +7,7 @@
 //! | `convolutions` | six of 3×3 with norm and ReLU to 64, 128, 256, 256, 512, 512 channels, pooled after the first two in both directions, after the fourth and sixth in height only; the last of 3×1 without padding, with bias | Shi et al. 2015, table 1, with rows of 48; recordings |
 //! | `rows` | columns become rows of 512 numbers | recordings |
 //! | `states` | first states are zeros; last ones live until the scores are there | Python's scopes; recordings |
-//! | `scores` | a copy that makes rows contiguous, a dense layer, softmax | recordings |
+//! | `scores` | a copy that makes the rows of several lines contiguous, a dense layer, softmax | recordings |
 //! | `training` | log-softmax and the CTC loss | Shi et al. 2015, section 2.3 |
 //!
 //! 11,842,081 weights with 6,625 classes. Decoding runs on the host: best class and score of each column are copied there.
@@ -113,7 +113,11 @@ impl TextRecogniser {
     fn dense(&self, graph: &mut Graph, rows: TensorId) -> Result<TensorId, GraphError> {
         let weight = graph.parameter("weight", &[self.classes, 2 * HIDDEN], self.dtype)?;
         let bias = graph.parameter("bias", &[self.classes], self.dtype)?;
-        let input = graph.add(Copy { copies_back: false }, &[rows])?;
+        // the rows of one line are contiguous as they are
+        let input = match self.batch {
+            1 => rows,
+            _ => graph.add(Copy { copies_back: false }, &[rows])?,
+        };
         let scores = graph.add(Linear, &[input, weight])?;
         graph.add_over(F::Add, &[scores, bias])
     }
@@ -147,7 +151,7 @@ fn last(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::plan::{Plan, Run};
+    use crate::graph::plan::{Inputs, Plan, Run};
     use crate::graph::play::Player;
     use crate::graph::tensor::Role;
     use crate::live::live_peak;
@@ -171,7 +175,7 @@ mod tests {
     fn peak_above_the_weights_is_as_recorded() {
         let graph = recogniser(6, 320, false).graph().unwrap();
         let weights = graph.state_bytes();
-        let run = Run { train: false, inputs_replaced: true, ..Run::default() };
+        let run = Run { train: false, inputs: Inputs::Replaced, ..Run::default() };
         let rates = Rates::of(&device("a100-80gb").unwrap());
         let seen = live_peak(&mut Player::of(Plan { graph, run }, 1, rates).unwrap()).unwrap();
         // the input is 1,105,920 B of it; request 0 began with 96,127,848 B

@@ -57,7 +57,7 @@ fn prepare(
     let (count, channels, size) = (shape[0], shape[1], [shape[2], shape[3]]);
     let raw_size = size.map(|side| side.saturating_add(margin));
     if let Some(known) = rewrite.get(image) {
-        rewrite.new.drop_input(known);
+        rewrite.new.drop_leaf(known);
     }
     let made = rewrite.new.within("augment", |graph| {
         let raw_shape = [count, channels, raw_size[0], raw_size[1]];

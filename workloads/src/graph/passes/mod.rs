@@ -8,6 +8,7 @@ mod amp;
 mod augment;
 mod checkpoint;
 mod cse;
+mod fold;
 mod fusion;
 mod inplace;
 mod offload;
@@ -45,6 +46,7 @@ pub const PASSES: &[Pass] = &[
     augment::PASS,
     checkpoint::PASS,
     cse::PASS,
+    fold::PASS,
     fusion::PASS,
     inplace::PASS,
     offload::PASS,

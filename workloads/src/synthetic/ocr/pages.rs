@@ -81,13 +81,15 @@ impl Arrivals {
 }
 
 /// A page as the networks see it.
-pub(super) struct Page {
-    /// Height and width of the detector's input (px).
-    pub(super) height: u64,
-    pub(super) width: u64,
-    /// Widths of the recogniser's inputs, one a line (px), longest line last.
-    pub(super) lines: Vec<u64>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Height and width of the detector's input (px), multiples of 32.
+    pub size: [u64; 2],
+    /// Widths of the recogniser's inputs, one a line (px), in the order in which they are read.
+    pub lines: Vec<u64>,
 }
+
+pub(super) use crate::graph::models::text_recogniser::HEIGHT;
 
 /// How pages are brought to the networks' sizes.
 pub(super) struct Pages {
@@ -117,7 +119,7 @@ impl Pages {
             lines: Rng::new(seed, "ocr.lines"),
             limit,
             lines_max: params.count("lines_max", 1..=10_000)?,
-            line_height: super::recogniser::HEIGHT,
+            line_height: HEIGHT,
             line_width,
             line_width_max: params.count("line_width_max", line_width..=65_536)?,
             fixed: params.flag("fixed_shape")?,
@@ -125,18 +127,18 @@ impl Pages {
     }
 
     pub(super) fn next(&mut self) -> Page {
-        let [height, width] = self.page_size();
+        let size = self.page_size();
         let drawn = self.lines.lognormal(LINES_LN[0], LINES_LN[1]).round() as u64;
         let count = drawn.clamp(1, self.lines_max);
         let mut lines: Vec<u64> = (0..count).map(|_| self.line_size()).collect();
         lines.sort_unstable();
-        Page { height, width, lines }
+        Page { size, lines }
     }
 
-    /// The largest page that can come.
-    pub(super) fn largest(&self) -> Page {
+    /// The largest page that can come, with one group of lines.
+    pub(super) fn largest(&self, group: u64) -> Page {
         let width = if self.fixed { self.line_width } else { self.line_width_max };
-        Page { height: self.limit, width: self.limit, lines: vec![width] }
+        Page { size: [self.limit; 2], lines: vec![width; group as usize] }
     }
 
     /// Longest side brought to the limit if above it, both to multiples of 32 (`DetResizeForTest` of PaddleOCR).

@@ -9,7 +9,7 @@ pub mod resnet;
 
 use crate::graph::models::params::{RUN, chosen_passes, run};
 use crate::graph::passes::{self, Report};
-use crate::graph::plan::{ConvSpace, Run};
+use crate::graph::plan::{ConvSpace, Inputs, Run};
 use crate::graph::{DType, Graph, GraphError, Plan};
 use crate::params::{ParamDoc, ParamError, Params, doc};
 
@@ -61,7 +61,8 @@ fn planned(
     let run = Run {
         train: phase(p)?.0,
         zero_first: p.choice("zero_grad", &[("first", true), ("last", false)])?,
-        inputs_replaced: true,
+        inputs: Inputs::Replaced,
+        inputs_cast: true,
         conv_space: p.choice(
             "conv_workspace",
             &[("transpose", ConvSpace::Transpose), ("none", ConvSpace::None)],
