@@ -1,10 +1,10 @@
 //! Numbers of what outlives a program: the same for every program of a run, and first among the buffers' ids.
 //!
 //! ```text
-//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs │ results, twice │ the rest
+//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs │ results, twice │ what is carried, twice │ the rest
 //! ```
 //!
-//! A result has two numbers, since the new one is there before the old one is dropped.
+//! A result, and what is carried, has two numbers, since the new one is there before the old one is dropped.
 
 use super::network::Graph;
 use super::tensor::{Role, TensorId};
@@ -44,6 +44,7 @@ pub struct Numbers {
     parameters: Vec<TensorId>,
     inputs: Vec<TensorId>,
     results: usize,
+    carries: u32,
     /// By tensor: its place among all of its kind.
     place: Vec<u32>,
 }
@@ -64,7 +65,14 @@ impl Numbers {
                 place[id.0 as usize] = i as u32;
             }
         }
-        Self { state, parameters, inputs, results: graph.results().len(), place }
+        Self {
+            state,
+            parameters,
+            inputs,
+            results: graph.results().len(),
+            carries: graph.carries_max(),
+            place,
+        }
     }
 
     /// Weights and buffers, in the order in which they are loaded.
@@ -113,6 +121,12 @@ impl Numbers {
         [first, first + 1]
     }
 
+    /// The two of what is carried, by its number.
+    pub fn of_carried(&self, number: u32) -> [u32; 2] {
+        let first = (self.first_input() + self.inputs.len() + 2 * self.results) as u32;
+        [first + 2 * number, first + 2 * number + 1]
+    }
+
     /// Of one of the rest.
     pub fn of_single(&self, single: Single) -> u32 {
         (self.count() - SINGLES) as u32 + single as u32
@@ -120,6 +134,9 @@ impl Numbers {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.first_input() + self.inputs.len() + 2 * self.results + SINGLES
+        self.first_input()
+            + self.inputs.len()
+            + 2 * (self.results + self.carries as usize)
+            + SINGLES
     }
 }

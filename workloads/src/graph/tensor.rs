@@ -71,6 +71,8 @@ pub enum Role {
     Parameter,
     /// Stays on the device, is not trained.
     Buffer,
+    /// Was computed by the batch before: a cache.
+    Carried,
     /// Is computed.
     Activation,
 }

@@ -9,6 +9,7 @@
 //! | `last_use` | a storage lives until the last step that names it; a view is its base's storage |
 //! | `cache` | autocast's copies of weights live until the forward pass ends |
 //! | `batch` | the old batch's inputs are dropped before the new ones are asked for |
+//! | `carry` | what is carried is dropped when its successor is there, or before a batch that does not know it |
 //! | `result` | results are held until the next step's are there, or until backward ends |
 //!
 //! Order and lifetimes are those of PyTorch 2.15 as recorded (`tests/recorded_graph.rs`). Left out: the host's own memory.
@@ -252,10 +253,12 @@ impl<'a> Lower<'a> {
             text += &run.label;
             text += " ";
         }
+        self.find_carried();
         self.mark(format!("{text}forward"), true);
         self.load_batch();
         for index in 0..self.plan.graph.nodes().len() {
             self.forward_node(index);
+            self.carry(index);
         }
         self.end_casts(0..self.plan.graph.nodes().len());
         let results = self.results();
@@ -272,6 +275,33 @@ impl<'a> Lower<'a> {
             self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
         }
         self.hold(results);
+    }
+
+    /// What the batch before left is in its place; what this one does not know is dropped (rule `carry`).
+    fn find_carried(&mut self) {
+        for carry in self.plan.graph.carries() {
+            let pair = self.numbers.of_carried(carry.number);
+            for number in pair {
+                match carry.old.filter(|_| self.is_live(number)) {
+                    Some(old) => {
+                        self.place[old.0 as usize] = Some(self.fixed_like(number, old, "cache"));
+                    }
+                    None => self.drop_fixed(number, carry.new),
+                }
+            }
+        }
+    }
+
+    /// If this operator makes what is carried, that takes its predecessor's place.
+    fn carry(&mut self, index: usize) {
+        let made = &self.plan.graph.nodes()[index].outputs;
+        for carry in self.plan.graph.carries().iter().filter(|carry| made.contains(&carry.new)) {
+            let Some(storage) = self.place[carry.new.0 as usize] else { continue };
+            let [a, b] = self.numbers.of_carried(carry.number);
+            let (new, old) = if self.is_live(a) { (b, a) } else { (a, b) };
+            self.adopt(storage, new);
+            self.drop_fixed(old, carry.new);
+        }
     }
 
     fn load_batch(&mut self) {

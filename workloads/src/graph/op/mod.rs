@@ -18,11 +18,13 @@ mod elementwise;
 mod embedding;
 mod fused;
 mod hold;
+mod join;
 mod layer_norm;
 mod linear;
 mod loss;
 mod matmul;
 mod reduce;
+mod rows;
 mod softmax;
 mod view;
 
@@ -33,11 +35,13 @@ pub use elementwise::{Elementwise, F};
 pub use embedding::Embedding;
 pub use fused::{FusedChain, Part, Wire};
 pub use hold::Hold;
+pub use join::{Concat, Split};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
 pub use matmul::MatMul;
-pub use reduce::{Mask, Sum};
+pub use reduce::{Best, Mask, Sum};
+pub use rows::{Combine, Gather, Mean, Rotate};
 pub use softmax::Softmax;
 pub use view::{Copy, Slice, View};
 
@@ -143,20 +147,27 @@ pub trait Operator {
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
     Attention(Attention),
+    Best(Best),
     Cast(Cast),
+    Combine(Combine),
+    Concat(Concat),
     Copy(Copy),
     CrossEntropy(CrossEntropy),
     Dropout(Dropout),
     Elementwise(Elementwise),
     Embedding(Embedding),
     FusedChain(FusedChain),
+    Gather(Gather),
     Hold(Hold),
     LayerNorm(LayerNorm),
     Linear(Linear),
     Mask(Mask),
     MatMul(MatMul),
+    Mean(Mean),
+    Rotate(Rotate),
     Slice(Slice),
     Softmax(Softmax),
+    Split(Split),
     Sum(Sum),
     View(View),
 }
@@ -166,20 +177,27 @@ impl Kind {
     pub fn operator(&self) -> &dyn Operator {
         match self {
             Kind::Attention(op) => op,
+            Kind::Best(op) => op,
             Kind::Cast(op) => op,
+            Kind::Combine(op) => op,
+            Kind::Concat(op) => op,
             Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Embedding(op) => op,
             Kind::FusedChain(op) => op,
+            Kind::Gather(op) => op,
             Kind::Hold(op) => op,
             Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,
             Kind::Mask(op) => op,
             Kind::MatMul(op) => op,
+            Kind::Mean(op) => op,
+            Kind::Rotate(op) => op,
             Kind::Slice(op) => op,
             Kind::Softmax(op) => op,
+            Kind::Split(op) => op,
             Kind::Sum(op) => op,
             Kind::View(op) => op,
         }
