@@ -55,6 +55,21 @@ pub enum Workspace {
     None,
 }
 
+/// How weights come to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// From a model on the host.
+    ToDevice,
+    /// Beside a model that is on the device already.
+    Copy,
+    /// In place of a model without memory.
+    Assign,
+    /// As [`Load::Copy`], but in shards of so many bytes.
+    Shards(u64),
+    /// From a mapped file.
+    Mapped,
+}
+
 /// When dead storages are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -89,6 +104,8 @@ pub struct Run {
     pub master: bool,
     /// cuBLAS's workspace.
     pub workspace: Workspace,
+    /// How weights come to the device.
+    pub load: Load,
     /// When dead storages are freed.
     pub release: Release,
     /// Ranges of operators that keep their inputs only and are computed again in backward.
@@ -118,6 +135,7 @@ impl Default for Run {
             scaled: false,
             master: false,
             workspace: Workspace::Call,
+            load: Load::ToDevice,
             release: Release::Immediate,
             again: Vec::new(),
             empty_cache: 0,

@@ -16,6 +16,7 @@
 
 mod at;
 mod backward;
+mod load;
 mod optimizer;
 
 pub use at::{Backward, Forward};
@@ -224,17 +225,6 @@ impl<'a> Lower<'a> {
 
     fn mark(&mut self, text: String, numbered: bool) {
         self.program.steps.push(Step::Mark { text, numbered });
-    }
-
-    fn load(&mut self) {
-        self.mark("model to device".to_owned(), false);
-        for place in 0..self.numbers.state().len() {
-            let id = self.numbers.state()[place];
-            let number = self.numbers.of_state(place);
-            let to = self.fixed_like(number, id, "");
-            self.born(number);
-            self.copy_in(to);
-        }
     }
 
     fn copy_in(&mut self, to: StorageId) {

@@ -37,7 +37,7 @@ pub enum Style {
 pub enum Task {
     /// A training step.
     Train,
-    /// Word scores of the last token, without a cache.
+    /// Word scores of all tokens, without a cache.
     Score,
     /// A prompt, which leaves a cache; caches have numbers.
     Prompt(u32),
@@ -245,7 +245,7 @@ impl Decoder {
         words: TensorId,
         labels: Option<TensorId>,
     ) -> Result<(), GraphError> {
-        if !self.train() {
+        if self.cache().is_some() {
             let last = vec![self.batch, 1, self.hidden];
             y = graph.add(Slice { shape: last }, &[y])?;
         }

@@ -1,6 +1,6 @@
-//! The `bert` and `varlen` workloads against recorded runs of the real thing.
+//! Models as graphs against recorded runs of the real thing.
 //!
-//! Witness: `traces/pytorch_recorded/NAME.json` of the shared folder: set-up and peaks of transformers' BERT over PyTorch 2.15. Every
+//! Witness: `traces/pytorch_recorded/NAME.json` of the shared folder: set-up and peaks of transformers' BERT and GPT-2 over PyTorch 2.15. Every
 //! file whose set-up the parameters can express is run; files are known by their fields, not by their names. Compared is the highest
 //! sum of live requests (`max_memory_requested`). Tolerance: 3 %; measured: 0.004 % at most.
 //!
@@ -19,7 +19,7 @@ use vramlab_workloads::registry::find;
 const TOLERANCE: f64 = 0.03;
 
 #[test]
-fn recorded_bert_shapes() {
+fn recorded_graph() {
     let Some(folder) = shared_folder() else { return };
     let mut lines = Vec::new();
     let mut worst = 0.0_f64;
@@ -39,7 +39,7 @@ fn recorded_bert_shapes() {
         eprintln!("{line}");
     }
     println!(
-        "recorded_bert_shapes: {} set-ups, largest deviation of the peak {:.4} %",
+        "recorded_graph: {} set-ups, largest deviation of the peak {:.4} %",
         lines.len(),
         100.0 * worst
     );
@@ -48,6 +48,9 @@ fn recorded_bert_shapes() {
 
 /// Workload and parameters of a recorded set-up, or none if they cannot express it.
 fn express(file: &Value) -> Option<(&'static str, String)> {
+    if file["model"].as_str().is_some_and(|model| model.starts_with("transformers GPT2")) {
+        return express_gpt2(file);
+    }
     let text = |key: &str| file[key].as_str().unwrap_or("");
     let model = text("model");
     if !model.starts_with("transformers Bert") || file["num_ooms"].as_u64() != Some(0) {
@@ -116,10 +119,47 @@ fn express(file: &Value) -> Option<(&'static str, String)> {
     Some((workload, pairs.join(",")))
 }
 
+/// GPT-2 decoding, or loading and then one pass over 512 tokens.
+fn express_gpt2(file: &Value) -> Option<(&'static str, String)> {
+    let text = |key: &str| file[key].as_str().unwrap_or("");
+    let number = |key: &str| file[key].as_u64().map(|n| n.to_string());
+    let model = text("model");
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    for (key, word) in [("layers", "layers"), ("positions", "positions")] {
+        pairs.push((key, number_before(model, word)?));
+    }
+    for (key, word) in [("hidden", "width "), ("vocabulary", "vocabulary ")] {
+        pairs.push((key, number_after(model, word)?));
+    }
+    pairs.push(("precision", precision(text("precision"))?.into()));
+    match text("mode") {
+        "decode" => {
+            let prompts: Vec<String> =
+                file["prompts"].as_array()?.iter().map(ToString::to_string).collect();
+            pairs.extend([("phase", "decode".into()), ("prompts", prompts.join("/"))]);
+            pairs.extend([("new_tokens", number("new_tokens")?), ("batch", number("batch")?)]);
+            pairs.push(("interleaved", file["interleaved"].as_bool()?.to_string()));
+        }
+        loading => {
+            let way = match loading {
+                "load-copy" => "copy",
+                "load-assign" => "assign",
+                "load-cpu-then-cuda" => "to_device",
+                _ => return None,
+            };
+            pairs.extend([("phase", "inference".into()), ("steps", "1".into())]);
+            pairs.extend([("batch", "1".into()), ("seq", "512".into()), ("load", way.into())]);
+        }
+    }
+    let pairs: Vec<String> =
+        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Some(("gpt2", pairs.join(",")))
+}
+
 fn precision(text: &str) -> Option<&'static str> {
     match text {
         "fp32" => Some("fp32"),
-        "float16 weights" => Some("fp16"),
+        "fp16" | "float16 weights" => Some("fp16"),
         _ if text.starts_with("fp16 autocast") || text.starts_with("bf16 autocast") => {
             Some("amp16")
         }
@@ -196,7 +236,7 @@ fn shared_folder() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    println!("recorded_bert_shapes: skipped, no shared folder");
+    println!("recorded_graph: skipped, no shared folder");
     let required = std::env::var("VRAMLAB_REQUIRE_SHARED").is_ok_and(|value| value == "1");
     assert!(!required, "{} is missing, and VRAMLAB_REQUIRE_SHARED=1", folder.display());
     None
