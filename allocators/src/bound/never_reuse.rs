@@ -19,7 +19,7 @@ use vramlab_sim::units::{Bytes, StreamId};
 
 use crate::classic::options::{SEGMENT, segment};
 use crate::options::{OptionDoc, OptionError, Options};
-use crate::parts::nulls::{NULL_SLOT, Nulls};
+use crate::parts::nulls::Nulls;
 use crate::registry::{Status, Strategy};
 
 /// Blocks are multiples of this (rule `bump`).
@@ -99,12 +99,8 @@ impl NeverReuse {
     }
 
     fn give(&mut self, block: Block) -> Result<(), AllocError> {
-        if block.0 as u32 == NULL_SLOT {
-            return if self.nulls.take(block) {
-                Ok(())
-            } else {
-                Err(AllocError::UnknownBlock(block))
-            };
+        if Nulls::owns(block) {
+            return self.nulls.free(block);
         }
         let live = self.find(block)?;
         let slot = block.0 as u32;

@@ -212,17 +212,13 @@ impl<R: Rule> Pool<R> {
 
     fn defer(&mut self, block: Block) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let taken = self.live(block)?;
         self.uses.freed(taken.slot, None);
         self.usage.allocated -= taken.size;
         self.deferred.insert(block, taken);
         Ok(())
-    }
-
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
     }
 
     fn layout(&self) -> Layout {
@@ -269,7 +265,7 @@ impl<R: Rule> Allocator for Pool<R> {
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let taken = self.live(block)?;
         self.uses.freed(taken.slot, stream);
@@ -280,9 +276,7 @@ impl<R: Rule> Allocator for Pool<R> {
 
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
         match notice {
-            Notice::RecordStream { block, .. } if Nulls::owns(block) => {
-                self.nulls.is_live(block).then_some(()).ok_or(AllocError::UnknownBlock(block))?;
-            }
+            Notice::RecordStream { block, .. } if Nulls::owns(block) => self.nulls.check(block)?,
             Notice::RecordStream { block, stream } => {
                 let slot = self.live(block)?.slot;
                 self.uses.record(slot, stream);

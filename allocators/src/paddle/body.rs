@@ -146,17 +146,13 @@ impl<H: Heap> Body<H> {
 
     fn defer(&mut self, block: Block) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let slot = self.live(block)?;
         self.uses.freed(slot, None);
         self.allocated -= self.heap.chunks().get(slot).size;
         self.deferred.insert(block, slot);
         Ok(())
-    }
-
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
     }
 
     fn release(&mut self, driver: &mut dyn Driver, keep: u64) -> Result<Reply, AllocError> {
@@ -229,7 +225,7 @@ impl<H: Heap> Allocator for Body<H> {
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let slot = self.live(block)?;
         let size = self.heap.chunks().get(slot).size;
@@ -244,9 +240,7 @@ impl<H: Heap> Allocator for Body<H> {
 
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
         match notice {
-            Notice::RecordStream { block, .. } if Nulls::owns(block) => {
-                self.nulls.is_live(block).then_some(()).ok_or(AllocError::UnknownBlock(block))?;
-            }
+            Notice::RecordStream { block, .. } if Nulls::owns(block) => self.nulls.check(block)?,
             Notice::RecordStream { block, stream } => {
                 let slot = self.live(block)?;
                 self.uses.record(slot, stream);

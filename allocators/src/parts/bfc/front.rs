@@ -190,13 +190,9 @@ impl<A: Arena> Front<A> {
         }))
     }
 
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
-    }
-
     fn defer(&mut self, block: Block) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let slot = self.live(block)?;
         self.book.uses.freed(slot, None);
@@ -260,7 +256,7 @@ impl<A: Arena> Allocator for Front<A> {
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let slot = self.live(block)?;
         self.book.uses.freed(slot, stream);
@@ -273,9 +269,7 @@ impl<A: Arena> Allocator for Front<A> {
 
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
         match notice {
-            Notice::RecordStream { block, .. } if Nulls::owns(block) => {
-                self.nulls.is_live(block).then_some(()).ok_or(AllocError::UnknownBlock(block))?;
-            }
+            Notice::RecordStream { block, .. } if Nulls::owns(block) => self.nulls.check(block)?,
             Notice::RecordStream { block, stream } => {
                 let slot = self.live(block)?;
                 self.book.uses.record(slot, stream);
