@@ -324,12 +324,6 @@ impl Pieces {
         heads
     }
 
-    /// The neighbour above, or [`NIL`].
-    #[inline]
-    pub(crate) fn next(&self, slot: u32) -> u32 {
-        self.get(slot).next
-    }
-
     /// A piece and all that follow it in its segment.
     pub(crate) fn from(&self, slot: u32) -> impl Iterator<Item = (u32, &Piece)> {
         let link = |slot: u32| (slot != NIL).then_some(slot);

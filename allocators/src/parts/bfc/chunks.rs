@@ -193,7 +193,7 @@ impl Chunks {
                 if self.pieces.get(at).is_free() {
                     order.insert(&mut self.pieces, at);
                 }
-                at = self.pieces.next(at);
+                at = self.pieces.after(at);
             }
         }
     }
