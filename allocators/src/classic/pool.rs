@@ -12,11 +12,10 @@
 //!
 //! The rule itself is a [`Rule`]: it sees sizes and segments, no driver and no stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
-    Request, Usage,
+    AllocError, Allocator, Block, Layout, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -26,6 +25,8 @@ use super::rule::{GRANULE, Need, Rule, Taken};
 use crate::parts::last_uses::LastUses;
 use crate::parts::nulls::Nulls;
 use crate::parts::pieces::Segment;
+use crate::parts::room::malloc;
+use crate::parts::tokens::mark_pending;
 
 /// A classic strategy.
 pub(super) struct Pool<R> {
@@ -132,20 +133,15 @@ impl<R: Rule> Pool<R> {
         size: u64,
     ) -> Result<Option<Taken>, DriverError> {
         let Some(Need { least, full }) = need else { return Ok(None) };
-        let address = match driver.malloc(full) {
-            Err(DriverError::OutOfMemory { .. }) if least < full => {
-                driver.malloc(least).map(|address| (address, least))
+        for bytes in [full, least].into_iter().take(if least < full { 2 } else { 1 }) {
+            if let Some(address) = malloc(driver, bytes)? {
+                self.usage.reserved += bytes;
+                self.made += 1;
+                let segment = Segment { address, size: bytes };
+                return Ok(Some(self.rule.add(segment, size, &mut self.uses)));
             }
-            answer => answer.map(|address| (address, full)),
-        };
-        let segment = match address {
-            Ok((address, size)) => Segment { address, size },
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.usage.reserved += segment.size;
-        self.made += 1;
-        Ok(Some(self.rule.add(segment, size, &mut self.uses)))
+        }
+        Ok(None)
     }
 
     /// Ends all deferred frees by waiting for the device; false if there are none.
@@ -222,14 +218,9 @@ impl<R: Rule> Pool<R> {
     }
 
     fn layout(&self) -> Layout {
-        let waiting: BTreeSet<u64> = self.deferred.values().map(|d| d.address).collect();
-        let mut segments = self.rule.walk();
-        for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
-            if block.state == BlockState::Allocated && waiting.contains(&block.address) {
-                block.state = BlockState::Pending;
-            }
-        }
-        Layout { segments }
+        let mut layout = Layout { segments: self.rule.walk() };
+        mark_pending(&mut layout, self.deferred.values().map(|d| d.address).collect());
+        layout
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -32,6 +32,7 @@ use super::limit::limited;
 use super::settings::{self, AUTO_GROWTH, Growth, aligned};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
+use crate::parts::room::malloc;
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.
@@ -77,10 +78,7 @@ impl AutoGrowth {
         size: u64,
         uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
-        let address = match driver.malloc(size) {
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            address => address?,
-        };
+        let Some(address) = malloc(driver, size)? else { return Ok(None) };
         self.reserved += size;
         let slot = self.chunks.add(address, size, pool, uses);
         self.idle.born(slot);

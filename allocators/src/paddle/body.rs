@@ -10,8 +10,7 @@
 use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
-    Request, Usage,
+    AllocError, Allocator, Block, Layout, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -19,6 +18,7 @@ use vramlab_sim::units::StreamId;
 use super::chunks::Chunks;
 use crate::parts::last_uses::LastUses;
 use crate::parts::nulls::Nulls;
+use crate::parts::tokens::mark_pending;
 
 /// The rule of a strategy: where blocks come from and what becomes of free memory.
 pub(super) trait Heap: Send {
@@ -165,16 +165,10 @@ impl<H: Heap> Body<H> {
     }
 
     fn layout(&self) -> Layout {
-        let mut segments = self.heap.chunks().walk(H::POOLS, H::VIRTUAL);
+        let mut layout = Layout { segments: self.heap.chunks().walk(H::POOLS, H::VIRTUAL) };
         let address = |slot: &u32| self.heap.chunks().get(*slot).address;
-        let mut waiting: Vec<u64> = self.deferred.values().map(address).collect();
-        waiting.sort_unstable();
-        for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
-            if waiting.binary_search(&block.address).is_ok() {
-                block.state = BlockState::Pending;
-            }
-        }
-        Layout { segments }
+        mark_pending(&mut layout, self.deferred.values().map(address).collect());
+        layout
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

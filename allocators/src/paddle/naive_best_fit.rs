@@ -30,6 +30,7 @@ use super::limit::limited;
 use super::settings::{self, BUDDY, aligned};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
+use crate::parts::room::malloc;
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.
@@ -148,12 +149,9 @@ impl Buddy {
     }
 
     fn malloc(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Option<u64>, DriverError> {
-        let address = match driver.malloc(size) {
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            address => address?,
-        };
-        self.reserved += size;
-        Ok(Some(address))
+        let address = malloc(driver, size)?;
+        self.reserved += address.map_or(0, |_| size);
+        Ok(address)
     }
 
     #[cold]

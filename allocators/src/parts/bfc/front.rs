@@ -6,11 +6,10 @@
 //! | `streams` | memory that was freed goes to another stream after a stream wait, see [`LastUses`] |
 //! | `deferred` | a deferred free holds its chunk until it is completed, or until a request finds no room: then the device is waited for, and the request is tried once more |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
-    Request, Usage,
+    AllocError, Allocator, Block, Layout, Notice, OutOfMemory, Placement, Reply, Request, Usage,
 };
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
@@ -18,6 +17,8 @@ use vramlab_sim::units::StreamId;
 use super::chunks::Chunks;
 use crate::parts::last_uses::LastUses;
 use crate::parts::nulls::Nulls;
+use crate::parts::room::malloc;
+use crate::parts::tokens::mark_pending;
 
 /// A strategy's sums, and who used its memory last.
 #[derive(Debug, Default)]
@@ -38,10 +39,7 @@ impl Book {
         driver: &mut dyn Driver,
         bytes: u64,
     ) -> Result<Option<Address>, DriverError> {
-        let address = match driver.malloc(bytes) {
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            answer => answer?,
-        };
+        let Some(address) = malloc(driver, bytes)? else { return Ok(None) };
         self.usage.reserved += bytes;
         self.peak_reserved = self.peak_reserved.max(self.usage.reserved);
         Ok(Some(address))
@@ -203,15 +201,10 @@ impl<A: Arena> Front<A> {
 
     fn layout(&mut self) -> Layout {
         let pieces = &self.arena.chunks().pieces;
-        let waiting: BTreeSet<Address> =
-            self.deferred.values().map(|slot| pieces.get(*slot).address()).collect();
-        let mut segments = pieces.walk(A::POOL);
-        for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
-            if block.state == BlockState::Allocated && waiting.contains(&block.address) {
-                block.state = BlockState::Pending;
-            }
-        }
-        Layout { segments }
+        let mut layout = Layout { segments: pieces.walk(A::POOL) };
+        let waiting = self.deferred.values().map(|slot| pieces.get(*slot).address());
+        mark_pending(&mut layout, waiting.collect());
+        layout
     }
 }
 
