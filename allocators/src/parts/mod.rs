@@ -17,6 +17,7 @@ pub(crate) mod past;
 pub(crate) mod pieces;
 pub(crate) mod resource;
 pub(crate) mod room;
+pub(crate) mod shell;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;
 pub(crate) mod stream_pool;
