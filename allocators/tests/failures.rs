@@ -1,0 +1,161 @@
+//! A driver that fails on cue, under the strategies that share one shell and the wrappers around them: whatever call it is, the books agree
+//! afterwards, no block is lost, and the strategy goes on. (That every strategy answers such a failure is in `conformance`.)
+
+use vramlab_sim::allocator::{
+    AllocError, Allocator, Block, BlockState, Notice, Reply, Request, Usage,
+};
+use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
+use vramlab_sim::machine::Machine;
+use vramlab_sim::testing::ScriptedMachine;
+use vramlab_sim::units::StreamId;
+
+const MIB: u64 = 1 << 20;
+
+/// Lets so many calls pass, fails one, and lets all others pass.
+struct FailsOnce {
+    machine: ScriptedMachine,
+    left: Option<u64>,
+}
+
+impl Driver for FailsOnce {
+    fn call(&mut self, call: Call) -> Result<Answer, DriverError> {
+        match self.left {
+            Some(0) => {
+                self.left = None;
+                return Err(DriverError::Failed { call: call.name(), what: "on cue".into() });
+            }
+            Some(left) => self.left = Some(left - 1),
+            None => {}
+        }
+        self.machine.call(call)
+    }
+
+    fn families(&self) -> Families {
+        self.machine.families()
+    }
+}
+
+struct Program {
+    spec: &'static str,
+    strategy: Box<dyn Allocator>,
+    driver: FailsOnce,
+    live: Vec<Block>,
+    deferred: Vec<Block>,
+    seed: u64,
+}
+
+impl Program {
+    fn dice(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.seed >> 33) % below
+    }
+
+    fn step(&mut self) -> Result<(), AllocError> {
+        let (what, stream) = (self.dice(24), StreamId(self.dice(3) as u32));
+        if what == 23 && !self.deferred.is_empty() {
+            let at = self.dice(self.deferred.len() as u64) as usize;
+            let block = self.deferred.swap_remove(at);
+            return self.notice(Notice::Completed { block }).map(drop);
+        }
+        if what < 10 || self.live.is_empty() {
+            let request = Request { size: self.dice(6 * MIB), stream, ordinal: 0 };
+            return match self.strategy.alloc(&mut self.driver, &request) {
+                Err(AllocError::OutOfMemory(_)) => Ok(()),
+                answer => answer.map(|placement| self.live.push(placement.block)),
+            };
+        }
+        let at = self.dice(self.live.len() as u64) as usize;
+        let block = self.live[at];
+        match what {
+            10..=15 => {
+                let answer = self.strategy.free(&mut self.driver, block, None);
+                // a block that is still live after the error is freed later
+                self.live.swap_remove(at);
+                answer
+            }
+            16 => self.notice(Notice::RecordStream { block, stream }).map(drop),
+            17 => self.notice(Notice::Mark { name: "run" }).map(drop),
+            18 => self.notice(Notice::EmptyCache).map(drop),
+            19 => {
+                let keep = self.dice(32 * MIB);
+                self.notice(Notice::Trim { keep }).map(drop)
+            }
+            20 | 21 => {
+                self.live.swap_remove(at);
+                self.deferred.push(block);
+                self.notice(Notice::FreeDeferred { block }).map(drop)
+            }
+            _ => {
+                self.driver.machine.complete_all();
+                Ok(())
+            }
+        }
+    }
+
+    fn notice(&mut self, notice: Notice<'_>) -> Result<Reply, AllocError> {
+        self.strategy.notice(&mut self.driver, notice)
+    }
+
+    fn check(&mut self, after: &str) {
+        let usage = self.strategy.usage();
+        let held = self.driver.machine.held().reserved;
+        assert_eq!(usage.reserved, held, "{} {after}", self.spec);
+        let Ok(Reply::Layout(layout)) = self.notice(Notice::Walk) else {
+            panic!("a walk calls no driver")
+        };
+        let mut sums = Usage::default();
+        for block in layout.segments.iter().flat_map(|segment| &segment.blocks) {
+            sums.reserved += block.size;
+            sums.active += if block.state == BlockState::Free { 0 } else { block.size };
+            sums.allocated += if block.state == BlockState::Allocated { block.size } else { 0 };
+        }
+        assert_eq!(sums, usage, "{} {after}", self.spec);
+    }
+}
+
+/// Runs a program with the `nth` driver call failing; false if it ended before.
+fn run(spec: &'static str, nth: u64) -> bool {
+    let strategy = vramlab_allocators::build(&spec.parse().expect(spec)).expect(spec);
+    let driver = FailsOnce { machine: ScriptedMachine::of_capacity(64 * MIB), left: Some(nth) };
+    let mut program =
+        Program { spec, strategy, driver, live: Vec::new(), deferred: Vec::new(), seed: 11 };
+    for step in 0..300 {
+        let before = program.driver.left;
+        let answer = program.step();
+        let failed = before.is_some() && program.driver.left.is_none();
+        let after = format!("with driver call {nth} failing, after step {step}: {answer:?}");
+        assert_eq!(answer.is_err(), failed, "{spec} {after}");
+        if failed || step % 50 == 0 {
+            program.check(&after);
+        }
+    }
+    program.check("at the end");
+    program.driver.left.is_none()
+}
+
+#[test]
+fn books_agree_whichever_driver_call_fails() {
+    for spec in [
+        "classic.best_fit:segment=8MiB",
+        "classic.tlsf:arena=48MiB",
+        "classic.buddy:max_order=12",
+        "classic.segregated:segment=4MiB",
+        "classic.slab:slab=2MiB",
+        "tensorflow.bfc:allow_growth=true",
+        "tensorflow.bfc:allow_growth=true,coalesce_regions=true",
+        "tensorflow.bfc:allow_growth=true,coalesce_regions=true,timestamped_allocator=true",
+        "onnxruntime.arena:gpu_mem_limit=48MiB",
+        "onnxruntime.arena:arena_extend_strategy=kSameAsRequested,enable_cross_stream_reusing=true",
+        "paddle.auto_growth",
+        "paddle.auto_growth:free_idle_chunk=true,gpu_memory_limit_mb=40",
+        "paddle.auto_growth:chunk_size=8MiB,small_pool_size_in_mb=1,warm_up=4MiB",
+        "paddle.naive_best_fit:initial_gpu_memory_in_mb=8,reallocate_gpu_memory_in_mb=4",
+        "paddle.vmm_auto_growth",
+        "paddle.auto_growth+stream_safe",
+        "paddle.auto_growth+eager_deletion:eager_delete_tensor_gb=0.01",
+        "paddle.auto_growth+stream_safe+eager_deletion:queue_bytes=4MiB,fast_eager_deletion_mode=false",
+    ] {
+        let calls = (0..2000).take_while(|nth| run(spec, *nth)).count();
+        assert!((5..2000).contains(&calls), "{spec}: {calls} calls were tried");
+    }
+}
