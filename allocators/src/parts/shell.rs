@@ -190,7 +190,8 @@ impl<C: Core> Shell<C> {
 
     /// A deferred free is over.
     fn end(&mut self, driver: &mut dyn Driver, block: Block, slot: u32) -> Result<(), DriverError> {
-        let (gone, answer) = self.give(driver, block, slot);
+        let size = self.core.size(slot);
+        let (gone, answer) = self.give_rarely(driver, block, slot, size);
         if gone {
             self.deferred.remove(&block);
         }
@@ -198,14 +199,14 @@ impl<C: Core> Shell<C> {
     }
 
     /// Takes a block back that is not counted as allocated any more; is it gone?
-    #[inline]
+    #[inline(always)]
     fn give(
         &mut self,
         driver: &mut dyn Driver,
         block: Block,
         slot: u32,
+        size: u64,
     ) -> (bool, Result<(), DriverError>) {
-        let size = self.core.size(slot);
         let answer = self.core.give(driver, slot, &mut self.uses);
         // a driver that fails may have kept the block, or what was released after it
         let gone = answer.is_ok() || self.core.find(block).is_none();
@@ -213,6 +214,19 @@ impl<C: Core> Shell<C> {
             self.active -= size;
         }
         (gone, answer)
+    }
+
+    /// [`Shell::give`] as one copy for all but the plain free, of which it would be a large part.
+    #[cold]
+    #[inline(never)]
+    fn give_rarely(
+        &mut self,
+        driver: &mut dyn Driver,
+        block: Block,
+        slot: u32,
+        size: u64,
+    ) -> (bool, Result<(), DriverError>) {
+        self.give(driver, block, slot, size)
     }
 
     #[inline]
@@ -265,7 +279,7 @@ impl<C: Core> Allocator for Shell<C> {
         let (placement, bytes) = (self.core.placement(slot), self.core.size(slot));
         self.active += bytes;
         if let Err(error) = self.uses.hand_out(driver, slot, stream) {
-            self.give(driver, placement.block, slot).1?;
+            self.give_rarely(driver, placement.block, slot, bytes).1?;
             return Err(error.into());
         }
         self.allocated += bytes;
@@ -285,7 +299,7 @@ impl<C: Core> Allocator for Shell<C> {
         let slot = self.live(block)?;
         let size = self.core.size(slot);
         self.uses.freed(slot, stream);
-        let (gone, answer) = self.give(driver, block, slot);
+        let (gone, answer) = self.give(driver, block, slot, size);
         if gone {
             self.allocated -= size;
         }
