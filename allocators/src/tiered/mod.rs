@@ -35,7 +35,6 @@
 mod adaptive;
 mod buffers;
 mod counters;
-mod fence;
 mod file;
 mod foresight;
 mod host;
