@@ -146,6 +146,9 @@ fn refused(spec: &str, program: &[Op], at: u64, room: bool) -> Result<bool, Stri
     run.model.refuse = Some((at, room));
     for (i, op) in program.iter().enumerate() {
         match run.op(op) {
+            Ok(()) if run.model.refused && !room => {
+                return Err(format!("op {i}, {op:?}: the failed call is not answered"));
+            }
             Ok(()) => {}
             Err(AllocError::Driver(DriverError::Failed { what, .. })) if *what == *"on cue" => {
                 return Ok(true);
@@ -177,6 +180,7 @@ fn every_driver_call_may_be_refused_while_buffers_move() {
             }) {
                 calls += 1;
             }
+            assert!(calls > 0, "{spec}: no call was refused (room {room})");
             println!("{spec}: {calls} calls refused in turn (room {room})");
         }
     }
