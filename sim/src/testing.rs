@@ -124,6 +124,11 @@ impl ScriptedMachine {
         self.cues.push(Cue { kind, skip: nth, error });
     }
 
+    /// Are there calls that have yet to fail on cue?
+    pub fn has_cues(&self) -> bool {
+        !self.cues.is_empty()
+    }
+
     fn is_complete(&self, event: EventId) -> bool {
         let Some(mark) = self.events.get(event.0 as usize) else { return true };
         let completed = self.completed.get(&mark.stream.0).copied().unwrap_or_default();
