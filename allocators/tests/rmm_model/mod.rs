@@ -10,7 +10,6 @@ use vramlab_sim::device::SimMachine;
 use vramlab_sim::driver::{DriverError, DriverExt};
 
 use crate::golden_cases::{Case, Subject, origin};
-use crate::rmm_subject::base;
 use crate::shared::Dice;
 
 /// A device that counts.
@@ -67,7 +66,7 @@ impl Model {
             _ => return None,
         };
         let columns = case.columns().into_iter().map(str::to_owned).collect();
-        Some(Self { columns, base: base(case), device, resource, live: HashMap::new() })
+        Some(Self { columns, base: case.base(), device, resource, live: HashMap::new() })
     }
 
     fn statistics(&mut self) -> Vec<Value> {
@@ -117,6 +116,15 @@ impl Subject for Model {
         };
         row.extend(self.statistics());
         row
+    }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// It is a model of the rows.
+    fn leaves_out(&self, _name: &str) -> bool {
+        true
     }
 }
 
