@@ -255,7 +255,7 @@ impl Allocator for Tiered {
         let home = self.lines.of(request.stream);
         let (buffer, address, size) = self.place(driver, request, home)?;
         let (slot, block) = self.buffers.add(buffer);
-        self.foresight.born(slot, block, request.ordinal, request.size);
+        self.foresight.born(slot, request.ordinal, request.size);
         if self.buffers.get(slot).device.is_some() {
             self.counters.resident(request.size);
         }

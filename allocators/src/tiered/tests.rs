@@ -409,7 +409,7 @@ fn the_policy_follows_what_the_works_look_like() {
     use super::foresight::Used;
     let mut adaptive = Adaptive::new(16);
     for slot in 0..8 {
-        adaptive.born(slot, Block(slot.into()), slot.into(), MIB);
+        adaptive.born(slot, slot.into(), MIB);
     }
     let mut turn = |write| {
         for slot in 0..8 {
