@@ -1,4 +1,5 @@
-//! Scenarios that every cache of the registry goes through. Nothing here knows a cache's name: a new registry line is tested by being there.
+//! Scenarios that every cache of the registry goes through: a new registry line is tested by being there. The model beside it names those whose blocks
+//! are there from the first sequence on, and those whose blocks come and go.
 #![forbid(unsafe_code)]
 
 mod kv_model;
