@@ -6,12 +6,13 @@ mod shared;
 
 use std::cell::RefCell;
 
-use shared::{Dice, Subject, build, for_every_strategy, for_every_strategy_up_to};
+use shared::{Subject, build, for_every_strategy, for_every_strategy_up_to};
 use vramlab_allocators::registry::Status;
 use vramlab_allocators::{STRATEGIES, Strategy, registry};
 use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::machine::Memory;
+use vramlab_sim::testing::Dice;
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{Allocator, DeviceOptions, Setup, SimMachine};
@@ -21,7 +22,7 @@ const CAPACITY: u64 = 512 * MIB;
 
 /// Random churn of up to 300 live buffers, then everything is freed and the cache is emptied.
 fn churn(subject: &mut Subject, seed: u64) -> Vec<(u64, u64)> {
-    let (mut dice, mut live, mut placed) = (Dice(seed), Vec::new(), Vec::new());
+    let (mut dice, mut live, mut placed) = (Dice::new(seed), Vec::new(), Vec::new());
     for step in 0..3000 {
         if live.len() < 300 && dice.below(5) < 3 {
             match subject.alloc(dice.size()) {
@@ -269,7 +270,7 @@ fn a_deferred_free_is_waited_for_before_out_of_memory() {
 #[test]
 fn reuse_across_streams_is_ordered() {
     let mut text = String::new();
-    let (mut dice, mut live) = (Dice(3), Vec::<u64>::new());
+    let (mut dice, mut live) = (Dice::new(3), Vec::<u64>::new());
     for id in 0..3000_u64 {
         let stream = dice.below(3);
         text += &format!(

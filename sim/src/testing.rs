@@ -21,8 +21,10 @@
 //! # Ok::<(), DriverError>(())
 //! ```
 
+mod dice;
 mod log;
 
+pub use dice::Dice;
 pub use log::{LoggedCall, Reference, sort_event_runs};
 
 use crate::device::{DeviceOptions, SimMachine};

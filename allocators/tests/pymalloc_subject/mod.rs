@@ -1,5 +1,7 @@
 //! `host.pymalloc` on a source of arenas like that of the recordings, answering their ops.
 
+#![allow(dead_code, reason = "shared by several programs, each of which uses a part")]
+
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use vramlab_allocators::{Options, Spec};

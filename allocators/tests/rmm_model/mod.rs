@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::driver::{DriverError, DriverExt};
+use vramlab_sim::testing::Dice;
 
 use crate::golden_cases::{Case, Subject, origin};
-use crate::shared::Dice;
 
 /// A device that counts.
 struct Device {
@@ -140,7 +140,7 @@ const POOL_COLUMNS: &[&str] = &[
 
 /// A case by chance.
 pub(crate) fn random_case(seed: u64) -> Case {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let kind = ["rmm/pool", "rmm/arena", "rmm/binning"][(seed % 3) as usize];
     let mut columns = POOL_COLUMNS.to_vec();
     let (config, scale) = match kind {
