@@ -21,7 +21,7 @@ mod kv;
 use hdrhistogram::Histogram;
 
 use crate::machine::{CallCounts, DriverWork};
-use crate::units::Nanos;
+use crate::units::{DeviceId, Nanos};
 
 pub use kv::KvFigures;
 
@@ -208,6 +208,8 @@ pub struct Report {
     pub invalid_sizes: u64,
     /// Index of the first op that did not fit.
     pub first_oom_op: Option<u64>,
+    /// The device that it was on.
+    pub first_oom_device: Option<DeviceId>,
     /// The strategy's words about it.
     pub first_oom: Option<String>,
     /// Per device.

@@ -9,6 +9,7 @@ pub(crate) mod free_lists;
 #[cfg(test)]
 pub(crate) mod lab;
 pub(crate) mod last_uses;
+pub(crate) mod limit;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;

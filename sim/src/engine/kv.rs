@@ -203,7 +203,7 @@ impl Engine<'_> {
         if !error.is_refusal() {
             return Err(self.kv_error(op, error));
         }
-        self.tally.kv_refused(self.index, op, &error);
+        self.tally.kv_refused((self.index, op), self.device, &error);
         Ok(Outcome::NoSlots(error))
     }
 

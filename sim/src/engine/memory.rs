@@ -41,7 +41,7 @@ impl Engine<'_> {
                 self.buffers.put(id, Buffer::failed(device));
                 self.buffers.refuse(id, wanted);
                 self.tally.wanted(device, wanted);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(RunError::Strategy { op: self.index, what: "alloc", error }),
@@ -218,7 +218,7 @@ impl Engine<'_> {
                 self.give_up(id);
                 self.buffers.refuse(id, more);
                 self.tally.wanted(device, more);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(self.strategy(op, error)),

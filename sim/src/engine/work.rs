@@ -143,7 +143,7 @@ impl Engine<'_> {
         if !matches!(error, AllocError::OutOfMemory(_)) {
             return Err(self.strategy(op, error));
         }
-        self.tally.refused(self.index, &error);
+        self.tally.refused(self.index, self.device, &error);
         Ok(Outcome::Refused(error))
     }
 }
