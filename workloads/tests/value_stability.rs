@@ -128,12 +128,22 @@ fn value_stability_bert() {
 
 #[test]
 fn value_stability_gpt2() {
-    check("gpt2", "mark work", &["mark [] model to device", "mark [] step 0 forward"], 0);
+    check(
+        "gpt2",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x82a4_d853_13a5_c40c,
+    );
 }
 
 #[test]
 fn value_stability_llama() {
-    check("llama", "mark work", &["mark [] model to device", "mark [] step 0 forward"], 0);
+    check(
+        "llama",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x4b3b_6dc2_a83a_e1e1,
+    );
 }
 
 #[test]
