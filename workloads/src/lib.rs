@@ -9,4 +9,5 @@ pub mod rates;
 pub mod readers;
 pub mod registry;
 pub mod rng;
+pub mod setup;
 pub mod synthetic;

@@ -3,6 +3,7 @@
 use vramlab_sim::Source;
 
 use crate::graph::Plan;
+use crate::graph::models::decoder::params as decoder;
 use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
 use crate::rates::Rates;
@@ -51,6 +52,26 @@ pub const WORKLOADS: &[Workload] = &[
             "BERT training steps at one length, from layer shapes",
         ),
         bert::plan,
+    ),
+    model(
+        entry(
+            "gpt2",
+            decoder::GPT2,
+            ACCESSES,
+            decoder::build_gpt2,
+            "GPT-2: training, or decoding with a cache that grows",
+        ),
+        decoder::plan_gpt2,
+    ),
+    model(
+        entry(
+            "llama",
+            decoder::LLAMA,
+            ACCESSES,
+            decoder::build_llama,
+            "a Llama-style decoder: grouped queries, experts; training or decoding",
+        ),
+        decoder::plan_llama,
     ),
     entry(
         "varlen",

@@ -9,9 +9,13 @@ mod set_ups;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use vramlab_sim::device::profile::device;
 use vramlab_sim::source::Source;
 use vramlab_workloads::live::live_peak;
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::torch_snapshot::{self, Action};
+use vramlab_workloads::registry::find;
+use vramlab_workloads::setup::Setup;
 
 /// Largest relative deviation of the peak.
 const TOLERANCE: f64 = 0.03;
@@ -21,8 +25,13 @@ fn recorded_vision() {
     let Some(folder) = shared_folder() else { return };
     let mut checks = Checks::default();
     for (name, file) in set_ups::recordings(&folder) {
-        let source: Option<Box<dyn Source>> = match set_ups::resnet(&file) {
-            Some(player) => Some(Box::new(player)),
+        let setup = Setup::read(&file).filter(|setup| setup.workload == "resnet");
+        let source: Option<Box<dyn Source>> = match setup {
+            Some(setup) => {
+                let rates = Rates::of(&device("a100-80gb").unwrap());
+                let workload = find(setup.workload).unwrap();
+                Some(workload.source(&setup.params, 0, &rates).unwrap())
+            }
             None => set_ups::prefetch(&file).map(|player| Box::new(player) as Box<dyn Source>),
         };
         if let Some(mut source) = source {

@@ -127,6 +127,26 @@ fn value_stability_bert() {
 }
 
 #[test]
+fn value_stability_gpt2() {
+    check(
+        "gpt2",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x82a4_d853_13a5_c40c,
+    );
+}
+
+#[test]
+fn value_stability_llama() {
+    check(
+        "llama",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x4b3b_6dc2_a83a_e1e1,
+    );
+}
+
+#[test]
 fn value_stability_varlen() {
     check(
         "varlen",
@@ -204,7 +224,7 @@ fn value_stability_fragment() {
 
 #[test]
 fn every_workload_is_pinned() {
-    let pinned = ["bert", "varlen", "ocr", "churn", "fragment"];
+    let pinned = ["bert", "gpt2", "llama", "varlen", "ocr", "churn", "fragment"];
     for workload in WORKLOADS {
         assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
     }
@@ -215,6 +235,8 @@ fn every_workload_is_pinned() {
 fn seeds_decide() {
     for (name, text, drawn) in [
         ("bert", "steps=1,layers=1", false),
+        ("gpt2", "steps=1,layers=1", false),
+        ("llama", "steps=1,layers=1", false),
         ("varlen", "steps=3,layers=1,mode=lognormal", true),
         ("ocr", "pages=2", true),
         ("churn", "allocs=100", true),

@@ -1,10 +1,10 @@
 //! Numbers of what outlives a program: the same for every program of a run, and first among the buffers' ids.
 //!
 //! ```text
-//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs, twice │ results, twice │ the rest
+//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs, twice │ results, twice │ what is carried, twice │ the rest
 //! ```
 //!
-//! An input or result has two numbers, since the new one may be there before the old one is dropped.
+//! An input, a result and what is carried have two numbers, since the new one may be there before the old one is dropped.
 
 use super::network::Graph;
 use super::tensor::{Role, TensorId};
@@ -46,6 +46,7 @@ pub struct Numbers {
     parameters: Vec<TensorId>,
     inputs: Vec<TensorId>,
     results: usize,
+    carries: u32,
     /// By tensor: its place among all of its kind.
     place: Vec<u32>,
 }
@@ -66,7 +67,14 @@ impl Numbers {
                 place[id.0 as usize] = i as u32;
             }
         }
-        Self { state, parameters, inputs, results: graph.results().len(), place }
+        Self {
+            state,
+            parameters,
+            inputs,
+            results: graph.results().len(),
+            carries: graph.carries_max(),
+            place,
+        }
     }
 
     /// Weights and buffers, in the order in which they are loaded.
@@ -116,6 +124,12 @@ impl Numbers {
         [first, first + 1]
     }
 
+    /// The two of what is carried, by its number.
+    pub fn of_carried(&self, number: u32) -> [u32; 2] {
+        let first = (self.first_input() + 2 * (self.inputs.len() + self.results)) as u32;
+        [first + 2 * number, first + 2 * number + 1]
+    }
+
     /// Of one of the rest.
     pub fn of_single(&self, single: Single) -> u32 {
         (self.count() - SINGLES) as u32 + single as u32
@@ -123,6 +137,8 @@ impl Numbers {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.first_input() + 2 * (self.inputs.len() + self.results) + SINGLES
+        self.first_input()
+            + 2 * (self.inputs.len() + self.results + self.carries as usize)
+            + SINGLES
     }
 }

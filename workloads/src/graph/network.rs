@@ -36,6 +36,17 @@ pub struct Node {
     pub over: Option<usize>,
 }
 
+/// A tensor that the next batch finds: a cache that grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carry {
+    /// Its number among all that a run carries.
+    pub number: u32,
+    /// What the batch before left; dropped as soon as the new one is there.
+    pub old: Option<TensorId>,
+    /// What this batch leaves.
+    pub new: TensorId,
+}
+
 /// A forward graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -46,6 +57,8 @@ pub struct Graph {
     path: Vec<ScopeId>,
     blocks: Vec<Range<usize>>,
     results: Vec<TensorId>,
+    carries: Vec<Carry>,
+    carries_max: u32,
     loss: Option<TensorId>,
     sent: Vec<TensorId>,
 }
@@ -289,14 +302,16 @@ impl Graph {
         self.at(tensor.scope, |graph| graph.tensor(spec, tensor.role, None))
     }
 
-    /// Blocks, results and loss of a graph that was made from another.
+    /// Blocks, results, loss and what is carried, of a graph that was made from another.
     pub(super) fn set_ends(
         &mut self,
         blocks: Vec<Range<usize>>,
         results: Vec<TensorId>,
         loss: Option<TensorId>,
+        carries: (Vec<Carry>, u32),
     ) {
         (self.blocks, self.results, self.loss) = (blocks, results, loss);
+        (self.carries, self.carries_max) = carries;
     }
 
     /// A leaf is none any more: an operator makes what it was, or nobody needs it.
@@ -327,6 +342,40 @@ impl Graph {
     /// What the step returns: it may be held until the next step's replaces it.
     pub fn result(&mut self, tensor: TensorId) {
         self.results.push(tensor);
+    }
+
+    /// What the batch before left.
+    ///
+    /// # Errors
+    /// When it is too large.
+    pub fn carried(
+        &mut self,
+        name: &str,
+        shape: &[u64],
+        dtype: DType,
+    ) -> Result<TensorId, GraphError> {
+        self.leaf(name, shape, dtype, Role::Carried)
+    }
+
+    /// The next batch finds this tensor.
+    pub fn carry(&mut self, carry: Carry) {
+        self.carries_max = self.carries_max.max(carry.number + 1);
+        self.carries.push(carry);
+    }
+
+    /// So many tensors are carried by all batches of a run.
+    pub fn carry_at_most(&mut self, count: u32) {
+        self.carries_max = self.carries_max.max(count);
+    }
+
+    /// What the next batch finds.
+    pub fn carries(&self) -> &[Carry] {
+        &self.carries
+    }
+
+    /// How many tensors a run carries.
+    pub fn carries_max(&self) -> u32 {
+        self.carries_max
     }
 
     /// What is minimised; it is a result too.

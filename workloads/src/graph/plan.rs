@@ -76,6 +76,21 @@ pub enum ConvSpace {
     None,
 }
 
+/// How weights come to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// From a model on the host.
+    ToDevice,
+    /// Beside a model that is on the device already.
+    Copy,
+    /// In place of a model without memory.
+    Assign,
+    /// As [`Load::Copy`], but in shards of so many bytes.
+    Shards(u64),
+    /// From a mapped file.
+    Mapped,
+}
+
 /// When dead storages are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -120,6 +135,8 @@ pub struct Run {
     pub conv_space: ConvSpace,
     /// Convolutions are tried out the first time a shape is met (`cudnn.benchmark`).
     pub benchmark: bool,
+    /// How weights come to the device.
+    pub load: Load,
     /// When dead storages are freed.
     pub release: Release,
     /// Ranges of operators that keep their inputs only and are computed again in backward.
@@ -156,6 +173,7 @@ impl Default for Run {
             workspace: Workspace::Call,
             conv_space: ConvSpace::Transpose,
             benchmark: false,
+            load: Load::ToDevice,
             release: Release::Immediate,
             again: Vec::new(),
             spread: Spread::default(),

@@ -73,6 +73,8 @@ pub enum Role {
     Received,
     /// Stays on the device, is not trained.
     Buffer,
+    /// Was computed by the batch before: a cache.
+    Carried,
     /// Is computed.
     Activation,
 }

@@ -6,54 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramlab_sim::device::profile::device;
 use vramlab_sim::units::Nanos;
-use vramlab_workloads::graph::models::resnet::ResNet;
 use vramlab_workloads::graph::op::{F, Linear, MeanError};
-use vramlab_workloads::graph::plan::{ConvSpace, Inputs, Optimizer, Release, Rule, Run, Way};
+use vramlab_workloads::graph::plan::{ConvSpace, Optimizer, Release, Rule, Run, Way};
 use vramlab_workloads::graph::spread::Loader;
 use vramlab_workloads::graph::{DType, Graph, GraphError, Plan, Player};
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::synthetic::ocr::{OnOom, Page, Running, Service, Settings};
-
-/// The run of a recorded set-up, or none if it is of another model.
-pub(crate) fn resnet(file: &Value) -> Option<Player> {
-    let depth = file["model"].as_str()?.strip_prefix("ResNet-")?;
-    let depth: u64 = depth.split(' ').next()?.parse().ok()?;
-    let (batch, steps) = (file["batch"].as_u64()?, file["steps"].as_u64()?);
-    let last = file["last_batch"].as_u64().filter(|last| *last > 0).unwrap_or(batch);
-    let size = file["size"].as_u64()?;
-    if file["precision"].as_str() != Some("fp32") || file["channels_last"].as_bool() == Some(true) {
-        return None;
-    }
-    let optimizer = file["optimizer"].as_str()?;
-    let rule = Rule::Sgd { momentum: optimizer.starts_with("SGD momentum") };
-    let way = if optimizer.contains("foreach") { Way::ForEach } else { Way::Single };
-    let conv_space = match file["device"]["conv_workspace_model"].as_str()? {
-        "transpose" => ConvSpace::Transpose,
-        "none" => ConvSpace::None,
-        _ => return None,
-    };
-    let run = Run {
-        // the usual recipe decays weights (He et al. 2016, section 3.4), and zeroes gradients before backward
-        optimizer: Optimizer { rule, way, decay: true },
-        zero_first: true,
-        inputs: Inputs::Replaced,
-        conv_space,
-        benchmark: file["cudnn_benchmark"].as_bool() == Some(true),
-        ..Run::default()
-    };
-    let make = move |batch| {
-        let mut net = ResNet::of_depth(depth, batch, DType::F32)
-            .ok_or_else(|| Graph::new().error("no such depth"))?;
-        net.size = [size; 2];
-        Ok(Plan {
-            graph: net.graph()?,
-            run: Run { label: format!("batch {batch}"), ..run.clone() },
-        })
-    };
-    let keys = (0..steps).map(move |step| if step + 1 == steps { last } else { batch });
-    let rates = Rates::of(&device("a100-80gb").ok()?);
-    Player::new(Box::new(make), Box::new(keys), steps, rates).ok()
-}
 
 /// The set-ups beside the recordings, in the order of their names.
 pub(crate) fn recordings(folder: &Path) -> Vec<(String, Value)> {

@@ -95,7 +95,7 @@ impl Lower<'_> {
                 Home::Devices(devices) => (exchanged(bytes, devices), Direction::PeerToPeer),
                 Home::Host => (bytes, Direction::HostToDevice),
             };
-            self.carry([None, Some(to)], bytes, direction, CARRY);
+            self.carry_over([None, Some(to)], bytes, direction, CARRY);
             self.place[weight.0 as usize] = Some(to);
         }
     }

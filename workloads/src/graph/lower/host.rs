@@ -55,7 +55,7 @@ impl Lower<'_> {
         }
         for storage in &sent {
             let bytes = self.program.get(*storage).bytes;
-            self.carry([Some(*storage), None], bytes, Direction::DeviceToHost, CARRY);
+            self.carry_over([Some(*storage), None], bytes, Direction::DeviceToHost, CARRY);
             self.on_host.tensors.insert(*storage, Vec::new());
         }
         self.on_host.sent.resize_with(self.units.all.len(), Vec::new);
@@ -90,7 +90,7 @@ impl Lower<'_> {
             let storage = self.program.get(old);
             let (bytes, dtype, scope) = (storage.bytes, storage.dtype, storage.scope);
             let new = self.storage(bytes, dtype, scope, "back");
-            self.carry([None, Some(new)], bytes, Direction::HostToDevice, CARRY);
+            self.carry_over([None, Some(new)], bytes, Direction::HostToDevice, CARRY);
             for tensor in self.on_host.tensors.remove(&old).unwrap_or_default() {
                 self.place[tensor.0 as usize] = Some(new);
             }

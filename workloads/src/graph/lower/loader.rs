@@ -47,10 +47,10 @@ impl Lower<'_> {
             self.born(number);
             if last_is_made && i + 1 == sizes.len() {
                 let raw = self.storage(*bytes, DType::I8, tensor.scope, "raw");
-                self.carry([None, Some(raw)], *bytes, Direction::HostToDevice, LOAD);
+                self.carry_over([None, Some(raw)], *bytes, Direction::HostToDevice, LOAD);
                 self.on_stream(LOAD, "made", &[raw], &[to]);
             } else {
-                self.carry([None, Some(to)], *bytes, Direction::HostToDevice, LOAD);
+                self.carry_over([None, Some(to)], *bytes, Direction::HostToDevice, LOAD);
             }
         }
     }
@@ -119,7 +119,7 @@ impl Lower<'_> {
         let full = bytes / dtype.bytes() * DType::F32.bytes();
         let first = if cast { self.storage(full, DType::F32, scope, "full") } else { to };
         let bytes = self.program.get(first).bytes;
-        self.carry([None, Some(first)], bytes, Direction::HostToDevice, stream);
+        self.carry_over([None, Some(first)], bytes, Direction::HostToDevice, stream);
         if cast {
             self.on_stream(stream, "cast", &[first], &[to]);
         }

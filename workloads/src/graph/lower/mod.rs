@@ -11,6 +11,7 @@
 //! | `batch` | how a batch comes: `loader` |
 //! | `over` | what is written over an input is that input's storage |
 //! | `spread` | what is fetched, sent and kept elsewhere: `fetch`, `sink`, `host`, `pipeline` |
+//! | `carry` | what is carried is dropped when its successor is there, or before a batch that does not know it |
 //! | `result` | results are held until the next step's are there, or until backward ends |
 //!
 //! Order and lifetimes are those of PyTorch 2.15 as recorded (`tests/recorded_graph.rs`). Left out: the host's own memory.
@@ -20,6 +21,7 @@ mod backward;
 mod conv;
 mod fetch;
 mod host;
+mod load;
 mod loader;
 mod optimizer;
 mod pipeline;
@@ -295,29 +297,6 @@ impl<'a> Lower<'a> {
         self.program.steps.push(Step::Mark { text, numbered });
     }
 
-    fn load(&mut self) {
-        self.mark("model to device".to_owned(), false);
-        for place in 0..self.numbers.state().len() {
-            if let Some(to) = self.state_storage(place) {
-                self.born(self.numbers.of_state(place));
-                self.copy_in(to);
-            }
-        }
-        self.load_first();
-    }
-
-    fn copy_in(&mut self, to: StorageId) {
-        let bytes = self.program.get(to).bytes;
-        let direction = Direction::HostToDevice;
-        self.program.steps.push(Step::Copy {
-            from: None,
-            to: Some(to),
-            bytes,
-            direction,
-            stream: COMPUTE,
-        });
-    }
-
     fn copy_out(&mut self, from: StorageId) {
         let bytes = self.program.get(from).bytes;
         let direction = Direction::DeviceToHost;
@@ -358,6 +337,7 @@ impl<'a> Lower<'a> {
         }
         text += &self.label();
         self.last = micro + 1 >= run.accumulation;
+        self.find_carried();
         self.mark(format!("{text}forward"), true);
         self.load_batch();
         self.forward();
@@ -377,6 +357,33 @@ impl<'a> Lower<'a> {
         self.end_batch();
     }
 
+    /// What the batch before left is in its place; what this one does not know is dropped (rule `carry`).
+    fn find_carried(&mut self) {
+        for carry in self.plan.graph.carries() {
+            let pair = self.numbers.of_carried(carry.number);
+            for number in pair {
+                match carry.old.filter(|_| self.is_live(number)) {
+                    Some(old) => {
+                        self.place[old.0 as usize] = Some(self.fixed_like(number, old, "cache"));
+                    }
+                    None => self.drop_fixed(number, carry.new),
+                }
+            }
+        }
+    }
+
+    /// If this operator makes what is carried, that takes its predecessor's place.
+    fn carry(&mut self, index: usize) {
+        let made = &self.plan.graph.nodes()[index].outputs;
+        for carry in self.plan.graph.carries().iter().filter(|carry| made.contains(&carry.new)) {
+            let Some(storage) = self.place[carry.new.0 as usize] else { continue };
+            let [a, b] = self.numbers.of_carried(carry.number);
+            let (new, old) = if self.is_live(a) { (b, a) } else { (a, b) };
+            self.adopt(storage, new);
+            self.drop_fixed(old, carry.new);
+        }
+    }
+
     fn forward(&mut self) {
         self.begin_fetching(true);
         for index in 0..self.plan.graph.nodes().len() {
@@ -384,6 +391,7 @@ impl<'a> Lower<'a> {
                 self.use_unit(unit);
             }
             self.forward_node(index);
+            self.carry(index);
             if let Some(unit) = self.units.ending(index) {
                 self.used_unit();
                 self.send_saved(unit);

@@ -113,7 +113,7 @@ impl Lower<'_> {
         for weight in self.numbers.parameters() {
             if let Some(to) = self.place[weight.0 as usize] {
                 let bytes = received(self.program.get(to).bytes);
-                self.carry([None, Some(to)], bytes, direction, COMPUTE);
+                self.carry_over([None, Some(to)], bytes, direction, COMPUTE);
             }
         }
     }

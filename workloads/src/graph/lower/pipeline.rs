@@ -60,7 +60,7 @@ impl Lower<'_> {
             for id in self.plan.graph.of_role(role) {
                 let to = self.like(id, self.plan.graph.get(id).scope, "");
                 let bytes = self.program.get(to).bytes;
-                self.carry([None, Some(to)], bytes, direction, COMPUTE);
+                self.carry_over([None, Some(to)], bytes, direction, COMPUTE);
                 self.place[id.0 as usize] = Some(to);
             }
         }
@@ -77,11 +77,11 @@ impl Lower<'_> {
             let direction = Direction::PeerToPeer;
             if gradients {
                 let g = self.like(id, self.plan.graph.get(id).scope, "grad");
-                self.carry([None, Some(g)], bytes, direction, COMPUTE);
+                self.carry_over([None, Some(g)], bytes, direction, COMPUTE);
                 self.deliver(id, g);
             } else {
                 let from = self.place[id.0 as usize];
-                self.carry([from, None], bytes, direction, COMPUTE);
+                self.carry_over([from, None], bytes, direction, COMPUTE);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Lower<'_> {
             let Some(g) = self.pending[id.0 as usize].take() else { continue };
             self.holders[g.0 as usize] -= 1;
             let bytes = self.program.get(g).bytes;
-            self.carry([Some(g), None], bytes, Direction::PeerToPeer, COMPUTE);
+            self.carry_over([Some(g), None], bytes, Direction::PeerToPeer, COMPUTE);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Lower<'_> {
         self.order(COMPUTE, CARRY);
         for (_, gradient) in bucket {
             let bytes = self.program.get(*gradient).bytes;
-            self.carry([Some(*gradient), None], bytes, Direction::DeviceToHost, CARRY);
+            self.carry_over([Some(*gradient), None], bytes, Direction::DeviceToHost, CARRY);
         }
     }
 
@@ -87,7 +87,7 @@ impl Lower<'_> {
     fn sum(&mut self, bucket: &[(TensorId, StorageId)], devices: u64) {
         let (flat, bytes) = self.flatten(bucket);
         let bytes = exchanged(bytes, devices).saturating_mul(2);
-        self.carry([Some(flat), Some(flat)], bytes, Direction::PeerToPeer, CARRY);
+        self.carry_over([Some(flat), Some(flat)], bytes, Direction::PeerToPeer, CARRY);
         let gradients = bucket.iter().map(|(_, gradient)| *gradient).collect();
         self.summed.push((flat, gradients));
     }
@@ -102,7 +102,7 @@ impl Lower<'_> {
             let received = self.storage(part, dtype, scope, "grad");
             // the sum arrives with the bucket's first part
             let flat = Some(flat);
-            self.carry(
+            self.carry_over(
                 [flat, Some(received)],
                 std::mem::take(&mut bytes),
                 Direction::PeerToPeer,

@@ -53,7 +53,7 @@ impl Lower<'_> {
     }
 
     /// A transfer into a storage, or out of one, or both.
-    pub(super) fn carry(
+    pub(super) fn carry_over(
         &mut self,
         [from, to]: [Option<StorageId>; 2],
         bytes: u64,

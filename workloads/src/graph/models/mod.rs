@@ -1,6 +1,7 @@
 //! Models from their public hyper-parameters, as graphs.
 
 pub mod bert;
+pub mod decoder;
 mod layers;
 pub mod mlp;
 pub mod params;

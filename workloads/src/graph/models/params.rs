@@ -1,15 +1,25 @@
 //! The parameters that every model has which is trained: optimizer, batches, workspaces, passes.
 
+use std::str::FromStr;
+
+use vramlab_sim::units::Bytes;
+
 use crate::graph::kernels::Multiprocessors;
 use crate::graph::passes::{self, Chosen, PassError};
-use crate::graph::plan::{Optimizer, Rule, Run, Way, Workspace};
+use crate::graph::plan::{Load, Optimizer, Rule, Run, Way, Workspace};
 use crate::params::{ParamDoc, ParamError, Params, doc};
 
 /// Bounds that keep every size below 2^63 and every FLOP count exact.
 pub(super) const SIZE_MAX: u64 = 1 << 20;
 
 /// How a model is run.
-pub const RUN: [ParamDoc; 10] = [
+pub const RUN: [ParamDoc; 11] = [
+    doc(
+        "load",
+        "to_device",
+        "-",
+        "how weights come: to_device, copy, assign, shards:SIZE or mapped",
+    ),
     doc(
         "optimizer",
         "adamw_foreach",
@@ -71,6 +81,7 @@ pub fn run(p: &Params) -> Result<Run, ParamError> {
         clip: p.flag("clip")?,
         set_to_none: p.flag("set_to_none")?,
         results_held: p.choice("output", &[("held", true), ("dropped", false)])?,
+        load: load(p)?,
         workspace: p.choice(
             "workspace",
             &[("call", Workspace::Call), ("cached", Workspace::Cached), ("none", Workspace::None)],
@@ -82,6 +93,20 @@ pub fn run(p: &Params) -> Result<Run, ParamError> {
         },
         ..Run::default()
     })
+}
+
+fn load(p: &Params) -> Result<Load, ParamError> {
+    let refused = || p.bad("load", "to_device, copy, assign, shards:SIZE or mapped");
+    match p.text("load").split_once(':').unwrap_or((p.text("load"), "")) {
+        ("to_device", "") => Ok(Load::ToDevice),
+        ("copy", "") => Ok(Load::Copy),
+        ("assign", "") => Ok(Load::Assign),
+        ("mapped", "") => Ok(Load::Mapped),
+        ("shards", size) => {
+            Bytes::from_str(size).map(|bytes| Load::Shards(bytes.0)).map_err(|_| refused())
+        }
+        _ => Err(refused()),
+    }
 }
 
 /// The optimizer of the parameter of this name.

@@ -152,7 +152,7 @@ fn pyramid(
         })?);
     }
     parts.reverse();
-    let all = graph.within("concat", |graph| graph.add(Concat, &parts))?;
+    let all = graph.within("concat", |graph| graph.add(Concat { axis: 1 }, &parts))?;
     sums.reverse();
     Ok((all, [parts, sums].concat()))
 }

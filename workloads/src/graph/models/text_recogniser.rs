@@ -14,7 +14,9 @@
 
 use super::layers::{COLOURS, Layers, Square};
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Best, Conv, Copy, Ctc, F, Linear, LogSoftmax, Lstm, MaxPool, Rows, Zeros};
+use crate::graph::op::{
+    Conv, Copy, Ctc, Decode, F, Linear, LogSoftmax, Lstm, MaxPool, Rows, Zeros,
+};
 use crate::graph::tensor::{DType, TensorId};
 
 /// Its shape.
@@ -84,8 +86,8 @@ impl TextRecogniser {
             None => {
                 graph.result(likely);
                 graph.within("decode", |graph| {
-                    graph.add(Best { values: false }, &[likely])?;
-                    graph.add(Best { values: true }, &[likely])
+                    graph.add(Decode { values: false }, &[likely])?;
+                    graph.add(Decode { values: true }, &[likely])
                 })?;
             }
         }

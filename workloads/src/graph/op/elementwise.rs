@@ -2,8 +2,8 @@
 //!
 //! | function | saved for backward | may write over its input |
 //! |---|---|---|
-//! | relu, tanh, sigmoid | its output | yes: backward reads the output only |
-//! | gelu, silu, square | its input | no: backward needs the old value |
+//! | relu, tanh, sigmoid, rsqrt | its output | yes: backward reads the output only |
+//! | gelu, silu, power | its input | no: backward needs the old value |
 //! | scale | nothing | yes |
 //! | add, subtract | nothing | the first: yes |
 //! | multiply, divide | both inputs | no |
@@ -24,7 +24,8 @@ pub enum F {
     Sigmoid,
     Gelu,
     Silu,
-    Square,
+    Power,
+    Rsqrt,
     Scale,
     Add,
     Subtract,
@@ -58,7 +59,8 @@ impl Operator for Elementwise {
             F::Sigmoid => "sigmoid",
             F::Gelu => "gelu",
             F::Silu => "silu",
-            F::Square => "square",
+            F::Power => "power",
+            F::Rsqrt => "rsqrt",
             F::Scale => "scale",
             F::Add => "add",
             F::Subtract => "subtract",
@@ -86,8 +88,8 @@ impl Operator for Elementwise {
 
     fn saves(&self) -> Saves {
         match self.0 {
-            F::Relu | F::Tanh | F::Sigmoid => Saves::outputs([0]),
-            F::Gelu | F::Silu | F::Square => Saves::inputs([0]),
+            F::Relu | F::Tanh | F::Sigmoid | F::Rsqrt => Saves::outputs([0]),
+            F::Gelu | F::Silu | F::Power => Saves::inputs([0]),
             F::Scale | F::Add | F::Subtract => Saves::nothing(),
             F::Multiply | F::Divide => Saves::inputs([0, 1]),
         }

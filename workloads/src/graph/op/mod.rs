@@ -13,15 +13,16 @@
 
 mod attention;
 mod batch_norm;
-mod best;
 mod cast;
 mod conv;
+mod decode;
 mod dropout;
 mod elementwise;
 mod embedding;
 mod fused;
 mod hold;
 mod image;
+mod join;
 mod layer_norm;
 mod linear;
 mod loss;
@@ -31,6 +32,7 @@ mod mean_error;
 mod pool;
 mod reduce;
 mod resize;
+mod rows;
 mod scene_loss;
 mod softmax;
 mod view;
@@ -38,14 +40,15 @@ mod zeros;
 
 pub use attention::{Attention, Fused};
 pub use batch_norm::BatchNorm;
-pub use best::Best;
 pub use cast::Cast;
 pub use conv::Conv;
+pub use decode::Decode;
 pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
 pub use embedding::Embedding;
 pub use fused::{FusedChain, Part, Wire};
 pub use hold::Hold;
+pub use join::{Concat, Split};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
@@ -53,8 +56,9 @@ pub use lstm::Lstm;
 pub use matmul::MatMul;
 pub use mean_error::MeanError;
 pub use pool::{MaxPool, MeanPool};
-pub use reduce::{Mask, Sum};
-pub use resize::{Concat, Resample, Rows, Upsample};
+pub use reduce::{Best, Mask, Sum};
+pub use resize::{Resample, Rows, Upsample};
+pub use rows::{Combine, Gather, Mean, Rotate};
 pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
 pub use softmax::Softmax;
 pub use view::{Copy, Slice, View};
@@ -166,15 +170,18 @@ pub enum Kind {
     Best(Best),
     BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
+    Combine(Combine),
     Concat(Concat),
     Conv(Conv),
     Copy(Copy),
     CrossEntropy(CrossEntropy),
     Ctc(Ctc),
+    Decode(Decode),
     Dropout(Dropout),
     Elementwise(Elementwise),
     Embedding(Embedding),
     FusedChain(FusedChain),
+    Gather(Gather),
     Hold(Hold),
     LayerNorm(LayerNorm),
     Linear(Linear),
@@ -183,12 +190,15 @@ pub enum Kind {
     Mask(Mask),
     MatMul(MatMul),
     MaxPool(MaxPool),
+    Mean(Mean),
     MeanError(MeanError),
     MeanPool(MeanPool),
     Resample(Resample),
+    Rotate(Rotate),
     Rows(Rows),
     Slice(Slice),
     Softmax(Softmax),
+    Split(Split),
     Sum(Sum),
     Upsample(Upsample),
     View(View),
@@ -204,15 +214,18 @@ impl Kind {
             Kind::Best(op) => op,
             Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
+            Kind::Combine(op) => op,
             Kind::Concat(op) => op,
             Kind::Conv(op) => op,
             Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
             Kind::Ctc(op) => op,
+            Kind::Decode(op) => op,
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Embedding(op) => op,
             Kind::FusedChain(op) => op,
+            Kind::Gather(op) => op,
             Kind::Hold(op) => op,
             Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,
@@ -221,12 +234,15 @@ impl Kind {
             Kind::Mask(op) => op,
             Kind::MatMul(op) => op,
             Kind::MaxPool(op) => op,
+            Kind::Mean(op) => op,
             Kind::MeanError(op) => op,
             Kind::MeanPool(op) => op,
             Kind::Resample(op) => op,
+            Kind::Rotate(op) => op,
             Kind::Rows(op) => op,
             Kind::Slice(op) => op,
             Kind::Softmax(op) => op,
+            Kind::Split(op) => op,
             Kind::Sum(op) => op,
             Kind::Upsample(op) => op,
             Kind::View(op) => op,

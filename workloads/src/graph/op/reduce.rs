@@ -1,4 +1,4 @@
-//! Sums to one number, and masks.
+//! Sums to one number, the best of each row, and masks.
 //!
 //! The gradient of a sum is one number, seen as a whole tensor of equal ones: whoever needs it as a tensor makes one of its own
 //! (`expand` in PyTorch 2.15). Its storage is smaller than the tensor it is the gradient of; that is how it is known.
@@ -28,6 +28,30 @@ impl Operator for Sum {
 impl From<Sum> for super::Kind {
     fn from(op: Sum) -> Self {
         Self::Sum(op)
+    }
+}
+
+/// Input: scores (…×C). Makes the place of the best in each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Best;
+
+impl Operator for Best {
+    fn name(&self) -> &'static str {
+        "best"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let [x] = expect(inputs)?;
+        let rows = x.shape.split_last().map(|(_, rows)| rows.to_vec()).unwrap_or_default();
+        Ok(vec![Spec::aside(rows, DType::I64)])
+    }
+
+    fn backward(&self, _at: &mut Backward<'_, '_>) {}
+}
+
+impl From<Best> for super::Kind {
+    fn from(op: Best) -> Self {
+        Self::Best(op)
     }
 }
 

@@ -1,16 +1,14 @@
-//! Images made larger, joined, and seen as rows.
+//! Images made larger, cut, and seen as rows.
 //!
 //! | operator | forward makes | backward makes | source |
 //! |---|---|---|---|
 //! | upsample | every number `by` times down and across (nearest) | the input gradient | `aten/src/ATen/native/cuda/UpSampleNearest2d.cu`, PyTorch 2.15 |
 //! | resample | images of another size | nothing | `crop`, `hflip`, `resize` of torchvision |
-//! | concat | the channels of all inputs, one after another | a contiguous copy for each input, which the operators before it need | `cat_tensors_backward` |
 //! | rows | columns of images of one row as rows of channels, a copy | a copy | `permute` and `contiguous` |
 
 use super::image::image;
 use super::pool::give_one;
-use super::{Backward, Operator, Spec, Tensor, expect, one_float};
-use crate::graph::tensor::shape_text;
+use super::{Backward, Operator, Spec, Tensor, expect};
 
 /// Nearest neighbour upsampling. Input: images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,48 +67,6 @@ impl Operator for Resample {
 impl From<Resample> for super::Kind {
     fn from(op: Resample) -> Self {
         Self::Resample(op)
-    }
-}
-
-/// Channels of all inputs together. Inputs: images of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Concat;
-
-impl Operator for Concat {
-    fn name(&self) -> &'static str {
-        "concat"
-    }
-
-    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
-        let dtype = one_float(inputs)?;
-        let [n, _, h, w] = image(inputs[0])?;
-        let mut channels = 0_u64;
-        for x in inputs {
-            let [xn, xc, xh, xw] = image(x)?;
-            if [xn, xh, xw] != [n, h, w] {
-                let (a, b) = (shape_text(&inputs[0].shape), shape_text(&x.shape));
-                return Err(format!("found {a} and {b}, expected equal images"));
-            }
-            channels = channels.saturating_add(xc);
-        }
-        Ok(vec![Spec::new([n, channels, h, w], dtype)])
-    }
-
-    fn backward(&self, at: &mut Backward<'_, '_>) {
-        let g = at.gradient();
-        for i in 0..at.inputs() {
-            if at.wants(i) {
-                let back = at.like_input(i);
-                at.kernel(&[g], &[back]);
-                at.give(i, back);
-            }
-        }
-    }
-}
-
-impl From<Concat> for super::Kind {
-    fn from(op: Concat) -> Self {
-        Self::Concat(op)
     }
 }
 

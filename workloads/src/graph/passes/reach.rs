@@ -29,7 +29,8 @@ impl Readers {
                 all.maker[id.0 as usize] = Some(index);
             }
         }
-        for id in graph.results().iter().chain(&graph.loss()) {
+        let carried = graph.carries().iter().map(|carry| &carry.new);
+        for id in graph.results().iter().chain(&graph.loss()).chain(carried) {
             all.kept[id.0 as usize] = true;
         }
         all

@@ -1,6 +1,6 @@
 //! A graph copied operator by operator, with changes on the way. Blocks, ranges that are recomputed, results and loss follow.
 
-use crate::graph::network::{Graph, GraphError, Node};
+use crate::graph::network::{Carry, Graph, GraphError, Node};
 use crate::graph::op::Kind;
 use crate::graph::plan::Plan;
 use crate::graph::tensor::{DType, Role, ScopeId, Tensor, TensorId};
@@ -90,7 +90,12 @@ impl<'a> Rewrite<'a> {
         let blocks = old.blocks().iter().map(moved).collect();
         let results = old.results().iter().filter_map(|id| map[id.0 as usize]).collect();
         let loss = old.loss().and_then(|id| map[id.0 as usize]);
-        new.set_ends(blocks, results, loss);
+        let carried = |carry: &Carry| {
+            let old = carry.old.and_then(|id| map[id.0 as usize]);
+            map[carry.new.0 as usize].map(|new| Carry { number: carry.number, old, new })
+        };
+        let carries = old.carries().iter().filter_map(carried).collect();
+        new.set_ends(blocks, results, loss, (carries, old.carries_max()));
         Finished { graph: new, starts }
     }
 }

@@ -1,6 +1,6 @@
 //! `detector`: a text detector; rules and sources: [`crate::graph::models::text_detector`].
 
-use super::{MANY, SHARED, phase, planned, sides};
+use super::{MANY, SHARED, Shared, phase, sides};
 use crate::graph::models::params::join;
 use crate::graph::models::text_detector::TextDetector;
 use crate::graph::passes::Report;
@@ -40,5 +40,6 @@ pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
     let batch = params.count("batch", 1..=MANY)?;
     let (train, dtype) = phase(params)?;
     let size = sides(params, "size")?;
-    planned(params, batch, |batch| TextDetector { batch, size, dtype, train }.graph())
+    Ok(Shared::read(params)?
+        .plan(batch, |batch| TextDetector { batch, size, dtype, train }.graph())?)
 }

@@ -8,7 +8,7 @@ pub mod recogniser;
 pub mod resnet;
 
 use crate::graph::models::params::{RUN, chosen_passes, run};
-use crate::graph::passes::{self, Report};
+use crate::graph::passes::{self, Chosen, PassError, Report};
 use crate::graph::plan::{ConvSpace, Inputs, Run};
 use crate::graph::{DType, Graph, GraphError, Plan};
 use crate::params::{ParamDoc, ParamError, Params, doc};
@@ -48,31 +48,43 @@ fn phase(p: &Params) -> Result<(bool, DType), ParamError> {
     Ok((train, p.choice("precision", &types)?))
 }
 
-/// The plan of a graph that is made for a batch of so many, and what passes changed.
-fn planned(
-    p: &Params,
-    batch: u64,
-    graph: impl Fn(u64) -> Result<Graph, GraphError>,
-) -> Result<(Plan, Vec<Report>), ParamError> {
-    let chosen = chosen_passes(p)?;
-    let parts = passes::batches(&chosen)?;
-    let mut shared = run(p)?;
-    shared.optimizer.decay = p.flag("weight_decay")?;
-    let run = Run {
-        train: phase(p)?.0,
-        zero_first: p.choice("zero_grad", &[("first", true), ("last", false)])?,
-        inputs: Inputs::Replaced,
-        inputs_cast: true,
-        conv_space: p.choice(
-            "conv_workspace",
-            &[("transpose", ConvSpace::Transpose), ("none", ConvSpace::None)],
-        )?,
-        benchmark: p.flag("benchmark")?,
-        ..shared
-    };
-    let mut plan = Plan { graph: graph(batch.div_ceil(parts))?, run };
-    let reports = passes::apply(&mut plan, &chosen)?;
-    Ok((plan, reports))
+/// How it is run, and passes.
+struct Shared {
+    run: Run,
+    chosen: Vec<Chosen>,
+    parts: u64,
+}
+
+impl Shared {
+    fn read(p: &Params) -> Result<Self, ParamError> {
+        let chosen = chosen_passes(p)?;
+        let mut shared = run(p)?;
+        shared.optimizer.decay = p.flag("weight_decay")?;
+        let run = Run {
+            train: phase(p)?.0,
+            zero_first: p.choice("zero_grad", &[("first", true), ("last", false)])?,
+            inputs: Inputs::Replaced,
+            inputs_cast: true,
+            conv_space: p.choice(
+                "conv_workspace",
+                &[("transpose", ConvSpace::Transpose), ("none", ConvSpace::None)],
+            )?,
+            benchmark: p.flag("benchmark")?,
+            ..shared
+        };
+        Ok(Self { run, parts: passes::batches(&chosen)?, chosen })
+    }
+
+    /// The plan of a graph that is made for a batch of so many, and what passes changed.
+    fn plan(
+        &self,
+        batch: u64,
+        graph: impl Fn(u64) -> Result<Graph, GraphError>,
+    ) -> Result<(Plan, Vec<Report>), PassError> {
+        let mut plan = Plan { graph: graph(batch.div_ceil(self.parts))?, run: self.run.clone() };
+        let reports = passes::apply(&mut plan, &self.chosen)?;
+        Ok((plan, reports))
+    }
 }
 
 /// Height and width from `640` or `640x960`.

@@ -1,6 +1,6 @@
 //! `recogniser`: a recogniser of text lines; rules and sources: [`crate::graph::models::text_recogniser`].
 
-use super::{MANY, SHARED, phase, planned};
+use super::{MANY, SHARED, Shared, phase};
 use crate::graph::models::params::join;
 use crate::graph::models::text_recogniser::TextRecogniser;
 use crate::graph::passes::Report;
@@ -39,7 +39,7 @@ pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
     let width = params.count("width", 1..=MANY)?;
     let (classes, symbols) =
         (params.count("classes", 2..=MANY)?, params.count("symbols", 1..=MANY)?);
-    planned(params, batch, |batch| {
+    Ok(Shared::read(params)?.plan(batch, |batch| {
         TextRecogniser { batch, width, classes, symbols, dtype, train }.graph()
-    })
+    })?)
 }

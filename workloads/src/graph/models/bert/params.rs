@@ -59,7 +59,7 @@ const BERT: [ParamDoc; 14] = [
 ];
 
 /// Those of every workload on BERT.
-pub const SHARED: [ParamDoc; 24] = join(BERT, RUN);
+pub const SHARED: [ParamDoc; 25] = join(BERT, RUN);
 
 /// BERT as the parameters ask for it, at any length.
 #[derive(Clone, Debug)]

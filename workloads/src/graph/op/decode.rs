@@ -8,14 +8,14 @@ use crate::graph::tensor::DType;
 
 /// Input: scores (…×classes). Makes the places of the best; with `values`, these first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Best {
+pub struct Decode {
     /// Makes the scores themselves too, and only these go to the host.
     pub values: bool,
 }
 
-impl Operator for Best {
+impl Operator for Decode {
     fn name(&self) -> &'static str {
-        "best"
+        "decode"
     }
 
     fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
@@ -33,8 +33,8 @@ impl Operator for Best {
     fn backward(&self, _at: &mut Backward<'_, '_>) {}
 }
 
-impl From<Best> for super::Kind {
-    fn from(op: Best) -> Self {
-        Self::Best(op)
+impl From<Decode> for super::Kind {
+    fn from(op: Decode) -> Self {
+        Self::Decode(op)
     }
 }
