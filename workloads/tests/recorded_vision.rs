@@ -13,7 +13,6 @@ use vramlab_sim::device::profile::device;
 use vramlab_sim::source::Source;
 use vramlab_workloads::live::live_peak;
 use vramlab_workloads::rates::Rates;
-use vramlab_workloads::readers::torch_snapshot::{self, Action};
 use vramlab_workloads::registry::find;
 use vramlab_workloads::setup::Setup;
 
@@ -50,58 +49,12 @@ fn recorded_ocr() {
         if file["page_h_w_lines"].is_null() || file["ballast_gib"].as_f64() != Some(0.0) {
             continue;
         }
-        let recorded = Recorded::of(&folder.join(format!("{name}.pickle.gz")), &file);
+        let recorded = set_ups::Pages::of(&folder.join(format!("{name}.pickle.gz")), &file);
         if let Some(mut service) = set_ups::ocr(&file, &recorded.inputs) {
             checks.compare(&name, recorded.peak, recorded.requests, &mut service);
         }
     }
     checks.end("recorded_ocr");
-}
-
-/// What a recording says of those of its pages whose beginning and end it names.
-struct Recorded {
-    /// By page: bytes of the input of each group of lines. A group asks for as many buffers as any other, but the last may ask for fewer.
-    inputs: Vec<Vec<u64>>,
-    /// Highest sum of live requests so far (B).
-    peak: u64,
-    /// Requests so far.
-    requests: u64,
-}
-
-impl Recorded {
-    fn of(path: &Path, file: &Value) -> Self {
-        let snapshot = torch_snapshot::open(path).unwrap();
-        let trace = &snapshot.traces[0];
-        let phases = file["phases"].as_array().unwrap();
-        let first = |phase: usize| {
-            phases.get(phase).map_or(trace.len(), |p| p["first_entry"].as_u64().unwrap() as usize)
-        };
-        let group = file["group"].as_u64().unwrap() as usize;
-        let (mut inputs, mut end) = (Vec::new(), 0);
-        for (place, phase) in phases.iter().enumerate() {
-            let text = phase["text"].as_str().unwrap();
-            let Some((_, lines)) = text.split_once(" recognise ") else { continue };
-            let groups = lines.parse::<usize>().unwrap().div_ceil(group);
-            end = first(place + 1);
-            let entries = trace.iter().take(end).skip(first(place));
-            let asked: Vec<u64> = entries
-                .filter(|entry| entry.action == Action::Alloc)
-                .map(|entry| entry.size)
-                .collect();
-            let each = asked.len().div_ceil(groups);
-            inputs.push(asked.chunks(each).map(|group| group[0]).collect());
-        }
-        let (mut live, mut peak, mut requests) = (0, 0, 0);
-        for entry in trace.iter().take(end) {
-            match entry.action {
-                Action::Alloc => (live, requests) = (live + entry.size, requests + 1),
-                Action::FreeRequested => live -= entry.size,
-                _ => {}
-            }
-            peak = peak.max(live);
-        }
-        Self { inputs, peak, requests }
-    }
 }
 
 #[derive(Default)]

@@ -11,6 +11,7 @@ use vramlab_workloads::graph::plan::{ConvSpace, Optimizer, Release, Rule, Run, W
 use vramlab_workloads::graph::spread::Loader;
 use vramlab_workloads::graph::{DType, Graph, GraphError, Plan, Player};
 use vramlab_workloads::rates::Rates;
+use vramlab_workloads::readers::torch_snapshot::{self, Action};
 use vramlab_workloads::synthetic::ocr::{OnOom, Page, Running, Service, Settings};
 
 /// The set-ups beside the recordings, in the order of their names.
@@ -114,4 +115,50 @@ pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
     let coming = pages.into_iter().map(|page| (Nanos(0), page));
     let rates = Rates::of(&device("a100-80gb").ok()?);
     Service::new(settings, Box::new(coming), rates).ok()
+}
+
+/// What a recording says of those of its pages whose beginning and end it names.
+pub(crate) struct Pages {
+    /// By page: bytes of the input of each group of lines. A group asks for as many buffers as any other, but the last may ask for fewer.
+    pub(crate) inputs: Vec<Vec<u64>>,
+    /// Highest sum of live requests so far (B).
+    pub(crate) peak: u64,
+    /// Requests so far.
+    pub(crate) requests: u64,
+}
+
+impl Pages {
+    pub(crate) fn of(path: &Path, file: &Value) -> Self {
+        let snapshot = torch_snapshot::open(path).unwrap();
+        let trace = &snapshot.traces[0];
+        let phases = file["phases"].as_array().unwrap();
+        let first = |phase: usize| {
+            phases.get(phase).map_or(trace.len(), |p| p["first_entry"].as_u64().unwrap() as usize)
+        };
+        let group = file["group"].as_u64().unwrap() as usize;
+        let (mut inputs, mut end) = (Vec::new(), 0);
+        for (place, phase) in phases.iter().enumerate() {
+            let text = phase["text"].as_str().unwrap();
+            let Some((_, lines)) = text.split_once(" recognise ") else { continue };
+            let groups = lines.parse::<usize>().unwrap().div_ceil(group);
+            end = first(place + 1);
+            let entries = trace.iter().take(end).skip(first(place));
+            let asked: Vec<u64> = entries
+                .filter(|entry| entry.action == Action::Alloc)
+                .map(|entry| entry.size)
+                .collect();
+            let each = asked.len().div_ceil(groups);
+            inputs.push(asked.chunks(each).map(|group| group[0]).collect());
+        }
+        let (mut live, mut peak, mut requests) = (0, 0, 0);
+        for entry in trace.iter().take(end) {
+            match entry.action {
+                Action::Alloc => (live, requests) = (live + entry.size, requests + 1),
+                Action::FreeRequested => live -= entry.size,
+                _ => {}
+            }
+            peak = peak.max(live);
+        }
+        Self { inputs, peak, requests }
+    }
 }

@@ -1,6 +1,6 @@
 //! `detector`: a text detector; rules and sources: [`crate::graph::models::text_detector`].
 
-use super::{MANY, SHARED, Shared, phase, sides};
+use super::{COUNT, MANY, SHARED, Shared, phase, sides};
 use crate::graph::models::params::join;
 use crate::graph::models::text_detector::TextDetector;
 use crate::graph::passes::Report;
@@ -10,7 +10,7 @@ use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &join::<2, 17, 19>(
+pub const PARAMS: &[ParamDoc] = &join::<2, COUNT, { 2 + COUNT }>(
     [
         doc("batch", "8", "pages", "pages in a batch"),
         doc(

@@ -7,7 +7,7 @@ pub mod detector;
 pub mod recogniser;
 pub mod resnet;
 
-use crate::graph::models::params::{RUN, chosen_passes, run};
+use crate::graph::models::params::{RUN, chosen_passes, join, run, with_default};
 use crate::graph::passes::{self, Chosen, PassError, Report};
 use crate::graph::plan::{ConvSpace, Inputs, Run};
 use crate::graph::{DType, Graph, GraphError, Plan};
@@ -16,30 +16,29 @@ use crate::params::{ParamDoc, ParamError, Params, doc};
 /// Most images in a batch, and pixels of a side.
 const MANY: u64 = 1 << 16;
 
-/// How all of them are run.
-const SHARED: [ParamDoc; 17] = {
-    let mut all = [RUN[0]; 17];
-    let mut i = 0;
-    while i < RUN.len() {
-        all[i] = RUN[i];
-        i += 1;
-    }
-    all[0].default = "momentum_foreach";
-    all[1].default = "false";
-    all[10] = doc("phase", "train", "-", "train or inference");
-    all[11] = doc("steps", "3", "steps", "optimiser steps (batches in inference)");
-    all[12] = doc("precision", "fp32", "-", "fp32, fp16 or bf16, of weights and activations");
-    all[13] = doc("weight_decay", "true", "-", "weights are decayed (SGD and Adam: a temporary)");
-    all[14] = doc("zero_grad", "first", "-", "first (before backward) or last (after the update)");
-    all[15] = doc(
+/// Parameters of how all of them are run.
+const COUNT: usize = RUN.len() + OWN.len();
+
+/// How all of them are run: as every model, but for the defaults of optimizer and clipping.
+const SHARED: [ParamDoc; COUNT] = {
+    let all = join(RUN, OWN);
+    with_default(with_default(all, "optimizer", "momentum_foreach"), "clip", "false")
+};
+
+const OWN: [ParamDoc; 7] = [
+    doc("phase", "train", "-", "train or inference"),
+    doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
+    doc("precision", "fp32", "-", "fp32, fp16 or bf16, of weights and activations"),
+    doc("weight_decay", "true", "-", "weights are decayed (SGD and Adam: a temporary)"),
+    doc("zero_grad", "first", "-", "first (before backward) or last (after the update)"),
+    doc(
         "conv_workspace",
         "transpose",
         "-",
         "convolution workspace: transpose (input + output + filter) or none",
-    );
-    all[16] = doc("benchmark", "false", "-", "try each convolution when its shape is new");
-    all
-};
+    ),
+    doc("benchmark", "false", "-", "try each convolution when its shape is new"),
+];
 
 /// Is it trained, and in which type?
 fn phase(p: &Params) -> Result<(bool, DType), ParamError> {

@@ -1,6 +1,6 @@
 //! `recogniser`: a recogniser of text lines; rules and sources: [`crate::graph::models::text_recogniser`].
 
-use super::{MANY, SHARED, Shared, phase};
+use super::{COUNT, MANY, SHARED, Shared, phase};
 use crate::graph::models::params::join;
 use crate::graph::models::text_recogniser::TextRecogniser;
 use crate::graph::passes::Report;
@@ -10,7 +10,7 @@ use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &join::<4, 17, 21>(
+pub const PARAMS: &[ParamDoc] = &join::<4, COUNT, { 4 + COUNT }>(
     [
         doc("batch", "64", "lines", "lines in a batch"),
         doc("width", "320", "px", "width of a line, 48 px high"),

@@ -3,7 +3,7 @@
 //! Held to recordings of PyTorch 2.15 (`tests/recorded_vision.rs`): ResNet-50, batches of 32 and 128 at 224 px: the highest sum of live requests
 //! and the number of requests are the recorded ones.
 
-use super::{MANY, SHARED, Shared, phase, sides};
+use super::{COUNT, MANY, SHARED, Shared, phase, sides};
 use crate::graph::models::params::join;
 use crate::graph::models::resnet::ResNet;
 use crate::graph::passes::{PassError, Report};
@@ -13,7 +13,7 @@ use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &join::<5, 17, 22>(
+pub const PARAMS: &[ParamDoc] = &join::<5, COUNT, { 5 + COUNT }>(
     [
         doc("batch", "32", "images", "images in a batch"),
         doc("size", "224", "px", "sides of an image: 224, or height x width as 224x320"),
