@@ -11,10 +11,18 @@
 use vramlab_sim::machine::Direction;
 
 use super::Lower;
+use super::host::OnHost;
 use super::streams::COMPUTE;
 use crate::graph::program::StorageId;
 use crate::graph::spread::{Pipeline, Turn};
 use crate::graph::tensor::{Role, TensorId};
+
+/// What a micro-batch's forward leaves for its backward.
+#[derive(Default)]
+struct Kept {
+    place: Vec<Option<StorageId>>,
+    on_host: OnHost,
+}
 
 impl Lower<'_> {
     /// All micro-batches of a step.
@@ -24,7 +32,8 @@ impl Lower<'_> {
             self.zero_gradients();
         }
         let empty = self.place.clone();
-        let mut kept: Vec<Vec<Option<StorageId>>> = vec![Vec::new(); pipeline.micro as usize];
+        let mut kept: Vec<Kept> = Vec::new();
+        kept.resize_with(pipeline.micro as usize, Kept::default);
         let (mut results, mut left) = (Vec::new(), pipeline.micro);
         for turn in pipeline.turns() {
             match turn {
@@ -34,12 +43,16 @@ impl Lower<'_> {
                     self.forward();
                     results = self.results();
                     self.exchange_sent(false);
-                    kept[micro as usize] = std::mem::take(&mut self.place);
+                    kept[micro as usize] = Kept {
+                        place: std::mem::take(&mut self.place),
+                        on_host: std::mem::take(&mut self.on_host),
+                    };
                 }
                 Turn::Backward(micro) => {
                     left -= 1;
                     self.last = left == 0;
-                    self.place = std::mem::take(&mut kept[micro as usize]);
+                    let Kept { place, on_host } = std::mem::take(&mut kept[micro as usize]);
+                    (self.place, self.on_host) = (place, on_host);
                     self.exchange_sent(true);
                     self.backward();
                     self.return_gradients();

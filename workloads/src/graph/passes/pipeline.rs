@@ -10,7 +10,7 @@
 //!
 //! What is before the first block belongs to the first stage, what is after the last to the last.
 
-use super::words::{MANY, Words};
+use super::words::Words;
 use super::{Pass, PassError, bad};
 use crate::graph::network::Graph;
 use crate::graph::plan::Plan;
@@ -23,11 +23,20 @@ pub(super) const PASS: Pass = Pass {
     apply,
 };
 
+/// Most stages: a step of all micro-batches is one program.
+const MICRO_MAX: u64 = 512;
+
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
+    if !plan.run.train {
+        return Err(bad(PASS.name, "inference", "training"));
+    }
+    if plan.run.spread.pipeline.is_some() || plan.run.spread.loader.is_some() {
+        return Err(bad(PASS.name, option, "no other pipeline, and no prefetch to the device"));
+    }
     let mut words = Words::of(&PASS, option);
-    let stages = words.number("stages", 4, 1..=MANY)?;
+    let stages = words.number("stages", 4, 1..=MICRO_MAX)?;
     let stage = words.number("stage", 0, 0..=stages - 1)?;
-    let micro = words.number("micro", 2 * stages, 1..=MANY)?;
+    let micro = words.number("micro", 2 * stages, 1..=2 * MICRO_MAX)?;
     let schedule = match words.text("schedule") {
         None | Some("1f1b") => Schedule::OneForwardOneBackward,
         Some("gpipe") => Schedule::GPipe,

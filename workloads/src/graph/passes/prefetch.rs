@@ -9,7 +9,7 @@
 //! Source: `torch/utils/data/dataloader.py`, PyTorch 2.15; recordings of two streams.
 
 use super::words::{MANY, Words};
-use super::{Pass, PassError};
+use super::{Pass, PassError, bad};
 use crate::graph::plan::Plan;
 use crate::graph::spread::Loader;
 use crate::graph::tensor::Role;
@@ -37,6 +37,9 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let bytes: u64 = sizes.iter().sum();
     if host {
         return Ok(format!("{workers} workers have a batch ready every {} ns", spread.batch_ns));
+    }
+    if spread.pipeline.is_some() {
+        return Err(bad(PASS.name, option, "no pipeline, or prefetch=host"));
     }
     spread.loader = Some(Loader { next: sizes, last_is_made: false });
     Ok(format!("the next batch, {bytes} B, is on the device beside the one at hand"))
