@@ -244,7 +244,10 @@ impl<'a> Lower<'a> {
             text += " ";
         }
         self.find_carried();
-        self.mark(format!("{text}forward"), true);
+        match &run.mark {
+            None => self.mark(format!("{text}forward"), true),
+            Some(mark) => self.mark(mark.clone(), false),
+        }
         self.load_batch();
         for index in 0..self.plan.graph.nodes().len() {
             self.forward_node(index);

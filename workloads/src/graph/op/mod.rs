@@ -13,6 +13,8 @@
 
 mod attention;
 mod cast;
+mod dense;
+mod dequantise;
 mod dropout;
 mod elementwise;
 mod embedding;
@@ -30,6 +32,8 @@ mod view;
 
 pub use attention::{Attention, Fused};
 pub use cast::Cast;
+pub use dense::ActivatedLinear;
+pub use dequantise::Dequantise;
 pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
 pub use embedding::Embedding;
@@ -146,6 +150,7 @@ pub trait Operator {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
+    ActivatedLinear(ActivatedLinear),
     Attention(Attention),
     Best(Best),
     Cast(Cast),
@@ -153,6 +158,7 @@ pub enum Kind {
     Concat(Concat),
     Copy(Copy),
     CrossEntropy(CrossEntropy),
+    Dequantise(Dequantise),
     Dropout(Dropout),
     Elementwise(Elementwise),
     Embedding(Embedding),
@@ -176,6 +182,7 @@ impl Kind {
     /// What answers for it.
     pub fn operator(&self) -> &dyn Operator {
         match self {
+            Kind::ActivatedLinear(op) => op,
             Kind::Attention(op) => op,
             Kind::Best(op) => op,
             Kind::Cast(op) => op,
@@ -183,6 +190,7 @@ impl Kind {
             Kind::Concat(op) => op,
             Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
+            Kind::Dequantise(op) => op,
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Embedding(op) => op,

@@ -4,10 +4,12 @@
 
 mod accumulate;
 mod amp;
+mod budget;
 mod checkpoint;
 mod cse;
 mod fusion;
 mod inplace;
+mod int8;
 mod reach;
 mod release;
 mod rewrite;
@@ -38,6 +40,7 @@ pub const PASSES: &[Pass] = &[
     cse::PASS,
     fusion::PASS,
     inplace::PASS,
+    int8::PASS,
     release::PASS,
 ];
 
