@@ -5,7 +5,7 @@
 
 mod shared;
 
-use vramlab::measured;
+use vramlab::measured::{self, Buffers};
 
 const ALLOCATED_TOLERANCE: f64 = 0.03;
 const RESERVED_TOLERANCE: f64 = 0.05;
@@ -40,4 +40,32 @@ fn recorded_graph_reserved() {
         100.0 * worst[1]
     );
     assert!(!setups.is_empty(), "no set-up in {}", folder.display());
+}
+
+/// Of every size from 1 MiB on, as many buffers in each phase as were recorded.
+#[test]
+fn recorded_graph_buffers() {
+    let Some(folder) = shared::folder("traces/pytorch_recorded") else { return };
+    let (mut sizes, mut buffers) = (0, 0);
+    for setup in measured::read(&folder).unwrap_or_else(|e| panic!("{e}")) {
+        let beside = setup.run().unwrap_or_else(|e| panic!("{}: {e}", setup.name));
+        if beside.failed_in_measured.is_some() {
+            // the recording ends with the failure, in the middle of a phase
+            continue;
+        }
+        if setup.setup.params.contains("interleaved=true") {
+            // the set-up does not say how many tokens each prompt got: 30, 120, 60 and 120 of the stated 60
+            continue;
+        }
+        for row in setup.buffers(1 << 20).unwrap_or_else(|e| panic!("{}: {e}", setup.name)) {
+            sizes += 1;
+            buffers += row.ours;
+            let Buffers { name, phase, size, .. } = &row;
+            assert_eq!(row.ours, row.measured, "{name}: {phase}: buffers of {size} B");
+        }
+    }
+    println!(
+        "recorded_graph_buffers: {buffers} large buffers of {sizes} sizes and phases, all as recorded"
+    );
+    assert!(buffers > 0, "no phase in common");
 }

@@ -22,6 +22,7 @@ fn each_pass_alone_lowers_the_peak_or_the_number_of_requests() {
         "checkpoint=sqrt",
         "checkpoint=every:3",
         "checkpoint=first:2",
+        "checkpoint=budget:12MiB",
         "amp",
         "fusion=attention",
         "accumulate=2",
@@ -69,6 +70,31 @@ fn passes_in_any_order_leave_what_a_run_leaves() {
 }
 
 #[test]
+fn bias_and_activation_are_one_kernel() {
+    let (plain, fused) = (seen(""), seen("passes=fusion=bias"));
+    // a kernel less in each layer and step, and in the pooler
+    assert!(fused.ops < plain.ops && fused.bytes <= plain.bytes, "{fused:?} {plain:?}");
+    assert_eq!(fused.bytes_at_end, plain.bytes_at_end);
+}
+
+#[test]
+fn eight_bit_weights_are_a_quarter_and_are_quantised_one_by_one() {
+    let text = "phase=inference,batch=1,seq=8,layers=2,hidden=256,heads=4,vocabulary=100";
+    let state = |more: &str| {
+        let rates = Rates::free();
+        let gpt2 = find("gpt2").expect("a workload");
+        let mut source = gpt2.source(&format!("{text},{more}"), 0, &rates).expect(more);
+        live_peak(&mut *source).unwrap_or_else(|error| panic!("{more}: {error}"))
+    };
+    let (full, small) = (state("steps=1"), state("steps=1,passes=int8"));
+    let dense = 2 * 12 * 256 * 256;
+    let scales = 2 * (3 + 1 + 4 + 1) * 256 * 4;
+    assert_eq!(full.bytes_at_end - small.bytes_at_end, dense * 3 - scales);
+    let loaded = state("steps=1,passes=int8,load=quantised");
+    assert_eq!(loaded.bytes_at_end, small.bytes_at_end);
+}
+
+#[test]
 fn half_weights_have_masters_and_a_third_more_state_than_half() {
     let full = seen("").bytes_at_end;
     let half = seen("passes=amp=half_bf16").bytes_at_end;
@@ -85,6 +111,8 @@ fn bad_passes_are_refused_by_name() {
         ("amp=fp8", "expected fp16, bf16"),
         ("checkpoint=every:0", "every:K"),
         ("checkpoint=some", "sqrt"),
+        ("checkpoint=budget:1B", "largest block"),
+        ("int8", "inference"),
         ("release=delayed:much", "delayed:SIZE"),
         ("accumulate=3", "divide batch=32"),
         ("accumulate=x", "a whole number"),

@@ -161,7 +161,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x5ca2_5f0a_9221_638b,
+        0x6c82_94b9_0a18_e3fb,
     );
 }
 

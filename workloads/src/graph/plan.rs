@@ -89,6 +89,8 @@ pub enum Load {
     Shards(u64),
     /// From a mapped file.
     Mapped,
+    /// As [`Load::ToDevice`], but eight-bit weights come in 16 bits and are quantised one by one.
+    Quantised,
 }
 
 /// When dead storages are freed.
@@ -149,6 +151,8 @@ pub struct Run {
     pub device: Multiprocessors,
     /// Stands in the marks, before the phase: `seq 128`.
     pub label: String,
+    /// A batch's mark, if it is not its number and phase.
+    pub mark: Option<String>,
 }
 
 impl Default for Run {
@@ -180,6 +184,7 @@ impl Default for Run {
             empty_cache: 0,
             device: Multiprocessors { count: 108, threads: 2048 },
             label: String::new(),
+            mark: None,
         }
     }
 }

@@ -1,12 +1,11 @@
-//! What every generator shares: a queue of ops, buffers that are freed with their last owner, and the [`Source`] around a script.
+//! What every generator shares: a queue of ops, live buffers, and the [`Source`] around a script.
 //!
 //! ```text
 //! Script ──writes a piece (a layer, a page)──▶ Out ──one op at a time──▶ engine
 //! ```
 //!
-//! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Buffers have owners, as tensors have
-//! references: [`Out::alloc`] makes one, and [`Out::release`] of it writes the `free`. Slots of
-//! freed buffers are used again, latest first, so ids stay dense. A buffer's name is the number of its allocation, from 0.
+//! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Slots of freed buffers are used again, latest first, so ids
+//! stay dense. A buffer's name is the number of its allocation, from 0.
 
 use std::collections::VecDeque;
 
@@ -33,19 +32,14 @@ struct Queued {
     uses: u32,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    size: u64,
-    owners: u32,
-}
-
 /// Where a script writes its ops.
 pub(crate) struct Out {
     queue: VecDeque<Queued>,
     uses: VecDeque<BufferUse>,
     marks: VecDeque<String>,
     marks_written: u32,
-    slots: Vec<Slot>,
+    /// By slot: size of the buffer in it.
+    sizes: Vec<u64>,
     slots_free: Vec<BufferId>,
     site_ids: FxHashMap<&'static str, NameId>,
     sites: Vec<&'static str>,
@@ -60,7 +54,7 @@ impl Out {
             uses: VecDeque::new(),
             marks: VecDeque::new(),
             marks_written: 0,
-            slots: Vec::new(),
+            sizes: Vec::new(),
             slots_free: Vec::new(),
             site_ids: FxHashMap::default(),
             sites: vec![""],
@@ -82,36 +76,32 @@ impl Out {
         self.op(Op::Mark { name });
     }
 
-    /// A buffer of `size` bytes for use on stream 0, owned once.
+    /// A buffer of `size` bytes for use on stream 0.
     pub(crate) fn alloc(&mut self, site: &'static str, size: u64) -> BufferId {
         self.alloc_on(StreamId(0), site, size)
     }
 
-    /// A buffer of `size` bytes for use on `stream`, owned once.
+    /// A buffer of `size` bytes for use on `stream`.
     pub(crate) fn alloc_on(&mut self, stream: StreamId, site: &'static str, size: u64) -> BufferId {
         let id = self.slots_free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            BufferId(self.slots.len() as u32 - 1)
+            self.sizes.push(0);
+            BufferId(self.sizes.len() as u32 - 1)
         });
-        self.slots[id.0 as usize] = Slot { size, owners: 1 };
+        self.sizes[id.0 as usize] = size;
         let site = self.site(site);
         self.op(Op::Alloc { id, stream, site, size });
         id
     }
 
-    /// One owner less; the buffer is freed with its last.
+    /// The buffer is freed.
     pub(crate) fn release(&mut self, id: BufferId) {
-        let slot = &mut self.slots[id.0 as usize];
-        slot.owners = slot.owners.checked_sub(1).expect("a buffer is released by its owners only");
-        if slot.owners == 0 {
-            self.slots_free.push(id);
-            self.op(Op::Free { id, stream: None });
-        }
+        self.slots_free.push(id);
+        self.op(Op::Free { id, stream: None });
     }
 
     /// Size of a live buffer (B).
     pub(crate) fn size(&self, id: BufferId) -> u64 {
-        self.slots[id.0 as usize].size
+        self.sizes[id.0 as usize]
     }
 
     /// Work on stream 0 of `flops` operations; its duration follows from them and from the buffers' sizes.

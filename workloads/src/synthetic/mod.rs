@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `emit` | what all share: a queue of ops, buffers with owners, and the [`vramlab_sim::Source`] around a script |
+//! | `emit` | what all share: a queue of ops, live buffers, and the [`vramlab_sim::Source`] around a script |
 //! | [`bert`], [`varlen`] | the graph of BERT ([`crate::graph`]) at one length or at many |
 //! | [`ocr`] | a server that reads pages |
 //! | [`churn`], [`fragment`] | allocator exercises without a model |

@@ -6,6 +6,7 @@
 //! | `copy` | the model is built on the device; its weights are loaded beside it, copied over, and dropped: twice the weights | `torch.load`, `load_state_dict`, recordings |
 //! | `assign` | the model is built without memory; loaded weights become its own | `load_state_dict(assign=True)`, recordings |
 //! | `shards` | the model is built on the device; weights are loaded in shards of a size, each copied over and dropped before the next | sharded checkpoints of transformers |
+//! | `quantised` | weights that a pass made int8 come in 16 bits, one by one, and are quantised there | `load_in_8bit` of transformers |
 //! | `mapped` | each weight is asked for and read from a mapped file: no copy in host memory first | `torch.load(mmap=True)`, safetensors |
 //!
 //! Buffers that are no weights (numbers of positions) are not in a file: they are made with the model. Left out: the host's memory.
@@ -16,7 +17,7 @@ use super::Lower;
 use super::streams::COMPUTE;
 use crate::graph::plan::Load;
 use crate::graph::program::StorageId;
-use crate::graph::tensor::TensorId;
+use crate::graph::tensor::{DType, TensorId};
 
 impl Lower<'_> {
     pub(super) fn load(&mut self) {
@@ -28,6 +29,7 @@ impl Lower<'_> {
                 self.mark("load_state_dict assign".to_owned(), false);
             }
             Load::Mapped => self.load_each("model from mapped file", Direction::Disk),
+            Load::Quantised => self.load_quantised(),
             Load::Copy => self.load_beside(None),
             Load::Shards(bytes) => self.load_beside(Some(bytes)),
         }
@@ -39,6 +41,21 @@ impl Lower<'_> {
         self.mark(mark.to_owned(), false);
         for (_, to) in self.make_state() {
             self.copy_from(direction, to);
+        }
+    }
+
+    /// Every weight; an eight-bit one from a temporary in 16 bits.
+    fn load_quantised(&mut self) {
+        self.mark("model to device".to_owned(), false);
+        for (id, to) in self.make_state() {
+            let tensor = self.plan.graph.get(id);
+            if tensor.dtype != DType::I8 {
+                self.copy_from(Direction::HostToDevice, to);
+                continue;
+            }
+            let wide = self.storage(2 * tensor.numbers(), DType::F16, tensor.scope, "loaded");
+            self.copy_from(Direction::HostToDevice, wide);
+            self.simple("quantise", tensor.scope, &[wide], &[to]);
         }
     }
 

@@ -338,7 +338,10 @@ impl<'a> Lower<'a> {
         text += &self.label();
         self.last = micro + 1 >= run.accumulation;
         self.find_carried();
-        self.mark(format!("{text}forward"), true);
+        match &run.mark {
+            None => self.mark(format!("{text}forward"), true),
+            Some(mark) => self.mark(mark.clone(), false),
+        }
         self.load_batch();
         self.forward();
         let results = self.results();

@@ -18,7 +18,7 @@ pub const RUN: [ParamDoc; 11] = [
         "load",
         "to_device",
         "-",
-        "how weights come: to_device, copy, assign, shards:SIZE or mapped",
+        "how weights come: to_device, copy, assign, shards:SIZE, mapped or quantised",
     ),
     doc(
         "optimizer",
@@ -119,12 +119,13 @@ pub fn run(p: &Params) -> Result<Run, ParamError> {
 }
 
 fn load(p: &Params) -> Result<Load, ParamError> {
-    let refused = || p.bad("load", "to_device, copy, assign, shards:SIZE or mapped");
+    let refused = || p.bad("load", "to_device, copy, assign, shards:SIZE, mapped or quantised");
     match p.text("load").split_once(':').unwrap_or((p.text("load"), "")) {
         ("to_device", "") => Ok(Load::ToDevice),
         ("copy", "") => Ok(Load::Copy),
         ("assign", "") => Ok(Load::Assign),
         ("mapped", "") => Ok(Load::Mapped),
+        ("quantised", "") => Ok(Load::Quantised),
         ("shards", size) => {
             Bytes::from_str(size).map(|bytes| Load::Shards(bytes.0)).map_err(|_| refused())
         }

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says | source |
 //! |---|---|---|
-//! | `few` | up to 3,072 indices, and no padding index: the gradient of the table is summed without sorting | `aten/src/ATen/native/cuda/Embedding.cu`, PyTorch 2.15 |
+//! | `few` | up to 3,072 indices: the gradient of the table is summed without sorting | `aten/src/ATen/native/cuda/Embedding.cu`, PyTorch 2.15 |
 //! | `sorted` | else indices are sorted (two lists of 64-bit numbers that live until the end), equal ones make segments, at most min(indices, rows) | `EmbeddingBackwardKernel.cu` |
 //! | `partial` | segments are summed by tens: indices/10 + segments partial rows of fp32, as wide as a row (as the table is high, if that is less: recorded for a table of two rows), and their offsets | the same, recordings |
 //!
@@ -18,10 +18,7 @@ const ROWS_PER_THREAD: u64 = 10;
 
 /// Inputs: indices (any shape) and table (R×W).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Embedding {
-    /// One row stays zero.
-    pub padding: bool,
-}
+pub struct Embedding;
 
 impl Operator for Embedding {
     fn name(&self) -> &'static str {
@@ -45,7 +42,7 @@ impl Operator for Embedding {
 
     fn backward(&self, at: &mut Backward<'_, '_>) {
         let (count, g) = (at.tensor_in(0).numbers(), at.gradient());
-        if !self.padding && count <= SORT_MIN {
+        if count <= SORT_MIN {
             let sum = at.like_input(1);
             at.kernel(&[g, at.input(0)], &[sum]);
             at.give(1, sum);

@@ -9,6 +9,7 @@
 
 use super::{Autocast, Backward, Forward, Operator, Saves, Spec, Tensor, one_float};
 use crate::graph::lower::Blas;
+use crate::graph::program::StorageId;
 use crate::graph::tensor::shape_text;
 
 /// Inputs: `x` (…×I), weight (O×I), and bias (O) if it has one.
@@ -62,33 +63,7 @@ impl Operator for Linear {
     }
 
     fn backward(&self, at: &mut Backward<'_, '_>) {
-        let g = at.gradient();
-        let flops = at.forward_flops();
-        let bias = at.inputs() == 3 && at.wants(2);
-        for (i, other) in [(0, 1), (1, 0)] {
-            if !at.wants(i) {
-                continue;
-            }
-            let mut g = g;
-            if at.is_expanded() {
-                let ones = at.like_output();
-                at.kernel(&[g], &[ones]);
-                g = ones;
-            }
-            let mine = at.like_input(i);
-            at.product(flops, &[g, at.input(other)], &[mine], Blas::Plain);
-            at.give(i, mine);
-        }
-        if bias {
-            let g_bias = at.like_input(2);
-            let (rows, columns) = (at.tensor_out().rows(), at.tensor_out().width());
-            if at.is_expanded() {
-                at.kernel(&[g], &[g_bias]);
-            } else {
-                at.column_sum(rows, columns, g, g_bias);
-            }
-            at.give_first(2, g_bias);
-        }
+        backward(at, at.gradient(), at.is_expanded());
     }
 
     fn autocast(&self) -> Autocast {
@@ -99,5 +74,35 @@ impl Operator for Linear {
 impl From<Linear> for super::Kind {
     fn from(op: Linear) -> Self {
         Self::Linear(op)
+    }
+}
+
+/// Gradients of input, weight and bias from that of the product; it may be one number for all of it.
+pub(super) fn backward(at: &mut Backward<'_, '_>, g: StorageId, expanded: bool) {
+    let flops = at.forward_flops();
+    let bias = at.inputs() == 3 && at.wants(2);
+    for (i, other) in [(0, 1), (1, 0)] {
+        if !at.wants(i) {
+            continue;
+        }
+        let mut g = g;
+        if expanded {
+            let ones = at.like_output();
+            at.kernel(&[g], &[ones]);
+            g = ones;
+        }
+        let mine = at.like_input(i);
+        at.product(flops, &[g, at.input(other)], &[mine], Blas::Plain);
+        at.give(i, mine);
+    }
+    if bias {
+        let g_bias = at.like_input(2);
+        let (rows, columns) = (at.tensor_out().rows(), at.tensor_out().width());
+        if expanded {
+            at.kernel(&[g], &[g_bias]);
+        } else {
+            at.column_sum(rows, columns, g, g_bias);
+        }
+        at.give_first(2, g_bias);
     }
 }

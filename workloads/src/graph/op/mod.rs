@@ -16,6 +16,8 @@ mod batch_norm;
 mod cast;
 mod conv;
 mod decode;
+mod dense;
+mod dequantise;
 mod dropout;
 mod elementwise;
 mod embedding;
@@ -43,6 +45,8 @@ pub use batch_norm::BatchNorm;
 pub use cast::Cast;
 pub use conv::Conv;
 pub use decode::Decode;
+pub use dense::ActivatedLinear;
+pub use dequantise::Dequantise;
 pub use dropout::Dropout;
 pub use elementwise::{Elementwise, F};
 pub use embedding::Embedding;
@@ -165,6 +169,7 @@ pub trait Operator {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Kind {
+    ActivatedLinear(ActivatedLinear),
     Attention(Attention),
     BatchNorm(BatchNorm),
     Best(Best),
@@ -177,6 +182,7 @@ pub enum Kind {
     CrossEntropy(CrossEntropy),
     Ctc(Ctc),
     Decode(Decode),
+    Dequantise(Dequantise),
     Dropout(Dropout),
     Elementwise(Elementwise),
     Embedding(Embedding),
@@ -209,6 +215,7 @@ impl Kind {
     /// What answers for it.
     pub fn operator(&self) -> &dyn Operator {
         match self {
+            Kind::ActivatedLinear(op) => op,
             Kind::Attention(op) => op,
             Kind::BatchNorm(op) => op,
             Kind::Best(op) => op,
@@ -221,6 +228,7 @@ impl Kind {
             Kind::CrossEntropy(op) => op,
             Kind::Ctc(op) => op,
             Kind::Decode(op) => op,
+            Kind::Dequantise(op) => op,
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
             Kind::Embedding(op) => op,

@@ -4,37 +4,40 @@
 //! |---|---|---|
 //! | `pointwise` | chains of elementwise operators of one shape, whose results nobody else reads, become one kernel | `torch.compile` over PyTorch 2.15 |
 //! | `attention` | product, scaling, softmax, dropout, product become one kernel that keeps no scores | `aten/src/ATen/native/transformers/attention.cpp` |
-//! | `all` | both |  |
+//! | `bias` | a dense layer with bias and the activation that alone reads it become one kernel | epilogues of cublasLt |
+//! | `all` | all of them |  |
 
 use rustc_hash::FxHashMap;
 
 use super::reach::Readers;
 use super::{Pass, PassError, Rewrite, bad};
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Attention, F, Fused, FusedChain, Kind, Part, View, Wire};
+use crate::graph::op::{ActivatedLinear, Attention, F, Fused, FusedChain, Kind, Part, View, Wire};
 use crate::graph::plan::Plan;
 use crate::graph::tensor::TensorId;
 
 pub(super) const PASS: Pass = Pass {
     name: "fusion",
-    options: "all, pointwise, attention",
-    summary: "operators are fused: elementwise chains, attention",
+    options: "all, pointwise, attention, bias",
+    summary: "operators are fused: elementwise chains, attention, bias and activation",
     apply,
 };
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
-    let (pointwise, attention) = match option {
-        "" | "all" => (true, true),
-        "pointwise" => (true, false),
-        "attention" => (false, true),
-        found => return Err(bad("fusion", found, PASS.options)),
-    };
+    if !["", "all", "pointwise", "attention", "bias"].contains(&option) {
+        return Err(bad("fusion", option, PASS.options));
+    }
+    let wanted = |name: &str| option == name || option.is_empty() || option == "all";
     let mut changed = Vec::new();
-    if attention {
+    if wanted("attention") {
         let count = fuse_attention(plan)?;
         changed.push(format!("{count} attentions in one kernel each"));
     }
-    if pointwise {
+    if wanted("bias") {
+        let count = fuse_bias(plan)?;
+        changed.push(format!("{count} dense layers with their activation"));
+    }
+    if wanted("pointwise") {
         let (groups, parts) = fuse_chains(plan)?;
         changed.push(format!("{parts} elementwise operators in {groups} kernels"));
     }
@@ -134,6 +137,42 @@ fn find_attention(graph: &Graph, readers: &Readers, first: usize) -> Option<Foun
         }
     }
     Some(Found { rows, dropout, gone, last })
+}
+
+/// Fuses dense layers with the activation after them: how many.
+fn fuse_bias(plan: &mut Plan) -> Result<usize, GraphError> {
+    let graph = &plan.graph;
+    let nodes = graph.nodes();
+    let readers = Readers::of(graph);
+    let activation = |index: usize| {
+        let layer = &nodes[index];
+        let next = readers.only(*layer.outputs.first()?)?;
+        let Kind::Elementwise(function) = &nodes[next].kind else { return None };
+        let fits = matches!(function.0, F::Relu | F::Gelu | F::Silu | F::Tanh | F::Sigmoid);
+        let dense = matches!(layer.kind, Kind::Linear(_)) && layer.inputs.len() == 3;
+        (fits && dense).then_some((next, function.0))
+    };
+    let mut gone = vec![false; nodes.len()];
+    let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
+    let mut count = 0;
+    for (index, node) in nodes.iter().enumerate() {
+        copy.begin();
+        let inputs = copy.inputs(node);
+        if gone[index] {
+            continue;
+        }
+        match activation(index) {
+            Some((next, activation)) => {
+                let made = copy.add(node.scope, ActivatedLinear { activation }, &inputs)?;
+                copy.bind(nodes[next].outputs[0], made[0]);
+                gone[next] = true;
+                count += 1;
+            }
+            None => copy.replace(node, node.kind.clone(), &inputs)?,
+        }
+    }
+    copy.finish().put(plan);
+    Ok(count)
 }
 
 /// Fuses chains: how many, and of how many operators.

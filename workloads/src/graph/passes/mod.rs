@@ -6,11 +6,13 @@ mod accumulate;
 mod allreduce;
 mod amp;
 mod augment;
+mod budget;
 mod checkpoint;
 mod cse;
 mod fold;
 mod fusion;
 mod inplace;
+mod int8;
 mod offload;
 mod pipeline;
 mod prefetch;
@@ -49,6 +51,7 @@ pub const PASSES: &[Pass] = &[
     fold::PASS,
     fusion::PASS,
     inplace::PASS,
+    int8::PASS,
     offload::PASS,
     pipeline::PASS,
     prefetch::PASS,

@@ -21,10 +21,21 @@ impl<'a> Rewrite<'a> {
     /// # Errors
     /// When a leaf is too large.
     pub fn new(old: &'a Graph, dtype: impl Fn(&Tensor) -> DType) -> Result<Self, GraphError> {
+        Self::of_leaves(old, |_, leaf| dtype(leaf))
+    }
+
+    /// The same; `dtype` says the type of each leaf.
+    ///
+    /// # Errors
+    /// When a leaf is too large.
+    pub fn of_leaves(
+        old: &'a Graph,
+        dtype: impl Fn(TensorId, &Tensor) -> DType,
+    ) -> Result<Self, GraphError> {
         let mut new = old.without_operators();
         let mut map = vec![None; old.tensors().count()];
         for (id, tensor) in old.tensors().filter(|(_, tensor)| tensor.role != Role::Activation) {
-            map[id.0 as usize] = Some(new.leaf_like(tensor, dtype(tensor))?);
+            map[id.0 as usize] = Some(new.leaf_like(tensor, dtype(id, tensor))?);
         }
         Ok(Self { old, new, map, starts: Vec::new() })
     }

@@ -167,16 +167,14 @@ impl Bert {
         tables: &Tables,
         batch: &Batch,
     ) -> Result<TensorId, GraphError> {
-        let words = graph.within("words", |graph| {
-            graph.add(Embedding { padding: true }, &[batch.words, tables.words])
-        })?;
-        let types = graph.within("types", |graph| {
-            graph.add(Embedding { padding: false }, &[batch.types, tables.types])
-        })?;
+        let words =
+            graph.within("words", |graph| graph.add(Embedding, &[batch.words, tables.words]))?;
+        let types =
+            graph.within("types", |graph| graph.add(Embedding, &[batch.types, tables.types]))?;
         let sum = graph.add(F::Add, &[words, types])?;
         let positions = graph.within("positions", |graph| {
             let numbers = graph.add(Slice { shape: vec![1, self.seq] }, &[tables.numbers])?;
-            graph.add(Embedding { padding: false }, &[numbers, tables.positions])
+            graph.add(Embedding, &[numbers, tables.positions])
         })?;
         let total = graph.add(F::Add, &[sum, positions])?;
         let [weight, bias] = tables.norm;

@@ -16,9 +16,7 @@ impl Decoder {
     ) -> Result<(TensorId, Vec<TensorId>, Option<[TensorId; 2]>), GraphError> {
         let numbers =
             graph.within("batch", |graph| graph.input("positions", &[1, self.seq], DType::I64))?;
-        let places = graph.within("embedding", |graph| {
-            graph.add(Embedding { padding: false }, &[numbers, table])
-        })?;
+        let places = graph.within("embedding", |graph| graph.add(Embedding, &[numbers, table]))?;
         let sum = graph.within("embedding", |graph| graph.add(F::Add, &[words, places]))?;
         let x = self.dropout(graph, sum)?;
         Ok((x, vec![words, places], None))

@@ -144,8 +144,7 @@ impl Decoder {
             }
             false => None,
         };
-        let embedded = graph
-            .within("embedding", |graph| graph.add(Embedding { padding: false }, &[ids, words]))?;
+        let embedded = graph.within("embedding", |graph| graph.add(Embedding, &[ids, words]))?;
         let (mut x, held, rotary) = match places {
             Some(table) => self.place_by_table(graph, embedded, table)?,
             None => {

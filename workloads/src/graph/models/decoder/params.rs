@@ -89,7 +89,7 @@ struct Asked {
 struct Step {
     task: Task,
     seq: u64,
-    label: String,
+    mark: Option<String>,
 }
 
 /// Builds `gpt2`.
@@ -149,9 +149,9 @@ impl Asked {
     }
 
     fn plan(&self, index: usize) -> Result<(Plan, Vec<Report>), PassError> {
-        let Step { task, seq, label } = self.steps[index % self.steps.len()].clone();
+        let Step { task, seq, mark } = self.steps[index % self.steps.len()].clone();
         let graph = Decoder { task, seq, ..self.decoder.clone() }.graph()?;
-        let mut plan = Plan { graph, run: Run { label, ..self.run.clone() } };
+        let mut plan = Plan { graph, run: Run { mark, ..self.run.clone() } };
         let reports = passes::apply(&mut plan, &self.passes)?;
         Ok((plan, reports))
     }
@@ -207,8 +207,7 @@ fn decoder(p: &Params, style: Style) -> Result<Decoder, ParamError> {
 
 /// The batches of a run, in order; one that is repeated stands alone.
 fn steps(p: &Params) -> Result<Vec<Step>, ParamError> {
-    let alone =
-        |task| Ok(vec![Step { task, seq: p.count("seq", 1..=SIZE_MAX)?, label: String::new() }]);
+    let alone = |task| Ok(vec![Step { task, seq: p.count("seq", 1..=SIZE_MAX)?, mark: None }]);
     match p.choice("phase", &[("train", 0), ("inference", 1), ("decode", 2)])? {
         0 => alone(Task::Train),
         1 => alone(Task::Score),
@@ -223,11 +222,11 @@ fn steps(p: &Params) -> Result<Vec<Step>, ParamError> {
 fn decoding(prompts: &[u64], new: u64, interleaved: bool) -> Vec<Step> {
     let prompt = |i: usize, cache: u32| {
         let label = format!("prompt {i} prefill {}", prompts[i]);
-        Step { task: Task::Prompt(cache), seq: prompts[i], label }
+        Step { task: Task::Prompt(cache), seq: prompts[i], mark: Some(label) }
     };
     let token = |i: usize, cache: u32, n: u64| {
-        let label = format!("prompt {i} decode {n}");
-        Step { task: Task::Token(cache, prompts[i] + n), seq: 1, label }
+        let label = if interleaved { format!("round {n}") } else { format!("prompt {i} decode") };
+        Step { task: Task::Token(cache, prompts[i] + n), seq: 1, mark: Some(label) }
     };
     let mut steps = Vec::new();
     if interleaved {
