@@ -1,6 +1,6 @@
 //! Lines of a stream, one at a time, most of them without a copy.
 
-use std::io::{ErrorKind, Read};
+use std::io::{Cursor, ErrorKind, Read};
 use std::ops::Range;
 
 use memchr::memchr;
@@ -68,6 +68,17 @@ impl<R: Read> Lines<R> {
     /// What was read ahead behind the line in hand, some of the lines to come: enough to tell a format.
     pub fn rest(&self) -> &[u8] {
         &self.buffer[self.next..self.filled]
+    }
+
+    /// What comes behind the line in hand, as bytes.
+    pub fn into_input(self) -> impl Read {
+        let ahead = self.buffer[self.next..self.filled].to_vec();
+        Cursor::new(ahead).chain(self.input)
+    }
+
+    /// Name of the input.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// An error about the line in hand.
