@@ -64,7 +64,6 @@ impl<R: Read> Numbers<R> {
                 }
                 b'-' | b'0'..=b'9' => return self.number().map(Token::Number).map(Some),
                 b',' | b' ' | b'\n' | b'\r' | b'\t' => self.step(),
-                0xef | 0xbb | 0xbf if self.depth == 0 => self.step(), // a byte order mark
                 _ => return Err(self.unlike(byte)),
             }
         }

@@ -24,6 +24,7 @@ use std::io::Read;
 use vramlab_sim::source::SourceError;
 
 use super::numbers::{Numbers, Token};
+use crate::readers::text::Lines;
 
 /// The categories, in the order of the file.
 pub const CATEGORIES: [&str; 8] = [
@@ -75,7 +76,9 @@ impl Timeline {
 /// # Errors
 /// It cannot be read, or is no such list: byte, found, expected.
 pub fn read(input: impl Read, origin: &str) -> Result<Timeline, SourceError> {
-    let mut numbers = Numbers::new(input, origin);
+    // Tells other encodings, and steps over a byte order mark.
+    let lines = Lines::new(input, origin)?;
+    let mut numbers = Numbers::new(lines.into_input(), origin);
     let timeline = either_form(&mut numbers)?;
     match numbers.next()? {
         None => Ok(timeline),
