@@ -8,8 +8,6 @@ use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carries {
-    /// More than one stream is used (with default parameters, or with others).
-    pub streams: bool,
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
 }
@@ -32,8 +30,7 @@ pub struct Workload {
     pub summary: &'static str,
 }
 
-const ACCESSES: Carries = Carries { streams: false, accesses: true };
-const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
+const ACCESSES: Carries = Carries { accesses: true };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -54,7 +51,7 @@ pub const WORKLOADS: &[Workload] = &[
     entry(
         "ocr",
         ocr::PARAMS,
-        STREAMS_AND_ACCESSES,
+        ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
     ),
