@@ -33,6 +33,8 @@ struct Manager {
     block_size: usize,
     dump: bool,
     requests: BTreeMap<u64, Request>,
+    /// Ops that found no room.
+    refused: u64,
 }
 
 /// Token `j` of stream `s`, as the set's README has it.
@@ -74,6 +76,7 @@ impl Manager {
             block_size: case.number("config/block_size").expect("a block size") as usize,
             dump: case.flag("config/dump_free_queue"),
             requests: BTreeMap::new(),
+            refused: 0,
         }
     }
 
@@ -180,11 +183,16 @@ impl Subject for Manager {
             }
             other => panic!("unknown op {other:?}"),
         };
+        self.refused += u64::from(row[0] == "O");
         row.extend([json!(self.paged.usage().free), json!(self.paged.cached_contents())]);
         if self.dump {
             row.push(json!(self.paged.free_queue().collect::<Vec<_>>()));
         }
         row
+    }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        vec![("oom", self.refused)]
     }
 }
 
