@@ -96,14 +96,12 @@ struct Columns {
 
 impl Columns {
     fn size(&self, row: &Row<'_>, line: u64) -> Result<Size, String> {
-        let upto = |column, most: u64, what| match row.whole(column)? {
-            pixels @ 0 if what == "pixels" => {
-                Err(row.named(column, &format!("found {pixels} {what}, expected 1 to {most}")))
+        let within = |column, least: u64, most: u64| match row.whole(column)? {
+            value if (least..=most).contains(&value) => Ok(value as u32),
+            value => {
+                let what = format!("found {value}, expected a number from {least} to {most}");
+                Err(row.named(column, &what))
             }
-            value if value > most => {
-                Err(row.named(column, &format!("found {value} {what}, expected at most {most}")))
-            }
-            value => Ok(value as u32),
         };
         let flag = |column| match row.whole(column)? {
             flag @ (0 | 1) => Ok(flag == 1),
@@ -111,11 +109,11 @@ impl Columns {
         };
         Ok(Size {
             page: self.page.map_or(Ok(line), |column| row.whole(column))?,
-            width: upto(self.width, SIDE_MAX, "pixels")?,
-            height: upto(self.height, SIDE_MAX, "pixels")?,
+            width: within(self.width, 1, SIDE_MAX)?,
+            height: within(self.height, 1, SIDE_MAX)?,
             letters: self
                 .letters
-                .map(|column| upto(column, u64::from(u32::MAX), "letters"))
+                .map(|column| within(column, 0, u64::from(u32::MAX)))
                 .transpose()?,
             unreadable: self.unreadable.map(flag).transpose()?.unwrap_or(false),
         })
@@ -171,11 +169,11 @@ mod tests {
         );
         assert_eq!(
             error("width,height\n0,1\n"),
-            "t: line 2: column width: found 0 pixels, expected 1 to 1000000"
+            "t: line 2: column width: found 0, expected a number from 1 to 1000000"
         );
         assert_eq!(
             error("width,height\n1,1000001\n"),
-            "t: line 2: column height: found 1000001 pixels, expected at most 1000000"
+            "t: line 2: column height: found 1000001, expected a number from 1 to 1000000"
         );
         assert!(error("width,height\n-4,1\n").contains(r#"column width: found "-4""#));
         assert!(error("width,height\n1,nan\n").contains(r#"column height: found "nan""#));
