@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Folder, call, rows};
+use support::{Folder, call, example, rows};
 
 const PLAN: &str = "id,lower,upper,size,offset\nb1,0,3,4096,8192\nb2,3,9,4096,8192\nb3,0,9,4096,4096\nb4,9,21,4096,4096\nb5,0,21,4096,0\n";
 const RMM: &str = "Thread,Time,Action,Pointer,Size,Stream\n\
@@ -13,6 +13,12 @@ const RMM: &str = "Thread,Time,Action,Pointer,Size,Stream\n\
 const PROFILE: &str = "ts_us,device_type,device_id,addr,bytes,total_allocated,total_reserved\n\
     10,1,1,4096,1024,5120,8192\n11,1,1,8192,1024,6144,8192\n12,1,1,4096,-1024,5120,8192\n";
 const BFC: &str = "x bfc_allocator.cc:627] Bin (256): \tTotal Chunks: 4, Chunks in use: 3. 1.0KiB allocated for chunks. 768B in use in bin. 520B client-requested in use in bin.\nLimit: 1048576\nFree at 0x100 of size 524288\n";
+
+#[test]
+fn a_snapshot_is_told_beside_them() {
+    let (records, _) = rows(0, &["inspect", &example("bert_b64_s512_fp32_oom_16gb.pickle.gz")]);
+    assert!(records[0]["torch"].is_string() && records[0]["planned_bytes"].is_null());
+}
 
 /// `live_floor` of a replay of one file.
 fn floor(path: &str) -> u64 {

@@ -13,7 +13,12 @@ pub(super) struct Ids {
     /// Numbers, once they do not rise.
     numbers: Option<FxHashSet<u64>>,
     /// Names, once one is no number.
-    names: Option<(FxHashSet<Box<str>>, Vec<Box<str>>)>,
+    names: Option<Names>,
+}
+
+struct Names {
+    seen: FxHashSet<Box<str>>,
+    list: Vec<Box<str>>,
 }
 
 impl Ids {
@@ -39,17 +44,17 @@ impl Ids {
         }
         let name = std::str::from_utf8(text.trim_ascii())
             .map_err(|_| "found bytes that are no UTF-8, expected an id".to_owned())?;
-        let (seen, list) = self.names.get_or_insert_with(|| {
+        let names = self.names.get_or_insert_with(|| {
             let list: Vec<Box<str>> = earlier.map(|id| id.to_string().into()).collect();
-            (list.iter().cloned().collect(), list)
+            Names { seen: list.iter().cloned().collect(), list }
         });
-        list.push(name.into());
-        seen.insert(name.into()).then_some(line).ok_or_else(|| again(text))
+        names.list.push(name.into());
+        names.seen.insert(name.into()).then_some(line).ok_or_else(|| again(text))
     }
 
     /// The names, if there are some.
     pub(super) fn names(self) -> Vec<Box<str>> {
-        self.names.map_or(Vec::new(), |(_, list)| list)
+        self.names.map_or(Vec::new(), |names| names.list)
     }
 }
 
