@@ -29,6 +29,7 @@
 //! Held to recordings of PyTorch 2.15 (`tests/recorded_vision.rs`). Left out: decoding and cropping on the host (no host time), several workers,
 //! batches of pages, cuDNN's real workspaces.
 
+mod listed;
 mod networks;
 mod pages;
 mod service;
@@ -52,6 +53,18 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("calm", "5", "s", "mean length of a calm"),
     doc("burst", "1", "s", "mean length of a burst; 0: none, plain Poisson arrivals"),
     doc("limit", "960", "px", "longest side of the detector's input; a multiple of 32"),
+    doc(
+        "sizes",
+        "",
+        "file",
+        "a list of recorded page sizes (CSV: index,width,height) instead of drawn ones",
+    ),
+    doc(
+        "lines",
+        "",
+        "file",
+        "a list of recorded lines (CSV: image_index,line_width,line_height) instead of drawn ones",
+    ),
     doc("lines_max", "200", "lines", "most lines of a page"),
     doc("group", "6", "lines", "lines recognised together"),
     doc("line_width", "320", "px", "least width of the recogniser's input"),
