@@ -122,7 +122,7 @@ fn value_stability_bert() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x0407_2ac7_37bd_8108,
+        0xf027_6d3a_de93_bbf1,
     );
 }
 
@@ -132,7 +132,7 @@ fn value_stability_gpt2() {
         "gpt2",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x82a4_d853_13a5_c40c,
+        0xa22e_48d2_3f53_5a9e,
     );
 }
 
@@ -142,7 +142,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x4b3b_6dc2_a83a_e1e1,
+        0xbf2a_62c3_4671_1a24,
     );
 }
 
@@ -161,7 +161,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x6c82_94b9_0a18_e3fb,
+        0x22dd_e49a_3826_949b,
     );
 }
 
@@ -180,7 +180,43 @@ fn value_stability_ocr() {
             "mark [] request 1 recognise 52",
             "wait until 680417582",
         ],
-        0x4ad2_f9b9_44d1_a7f6,
+        0xaa36_28be_ce86_a7f3,
+    );
+}
+
+#[test]
+fn value_stability_resnet() {
+    check(
+        "resnet",
+        "mark alloc",
+        &[
+            "mark [] model to device",
+            "alloc [0, 0, 37632] conv1.weight",
+            "alloc [1, 0, 256] bn1.weight",
+            "alloc [2, 0, 256] bn1.bias",
+            "alloc [3, 0, 256] bn1.running_mean",
+        ],
+        0xaee2_fba4_5335_7cfc,
+    );
+}
+
+#[test]
+fn value_stability_detector() {
+    check(
+        "detector",
+        "mark",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x1cc5_24e3_9458_9ce6,
+    );
+}
+
+#[test]
+fn value_stability_recogniser() {
+    check(
+        "recogniser",
+        "mark",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0xe1b1_7fde_e2cf_15c7,
     );
 }
 
@@ -224,7 +260,18 @@ fn value_stability_fragment() {
 
 #[test]
 fn every_workload_is_pinned() {
-    let pinned = ["bert", "gpt2", "llama", "varlen", "ocr", "churn", "fragment"];
+    let pinned = [
+        "bert",
+        "gpt2",
+        "llama",
+        "varlen",
+        "ocr",
+        "churn",
+        "fragment",
+        "resnet",
+        "detector",
+        "recogniser",
+    ];
     for workload in WORKLOADS {
         assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
     }
