@@ -10,6 +10,7 @@
 //! | [`job`] | one run: an input, a strategy, a device |
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
+//! | [`measured`] | our models beside what was measured of real runs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
@@ -27,6 +28,7 @@ pub mod inputs;
 pub mod job;
 pub mod least;
 pub mod live;
+pub mod measured;
 pub mod output;
 pub mod per_op;
 pub mod progress;

@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod examples;
+pub mod graph;
 pub mod live;
 pub mod params;
+pub mod rates;
 pub mod readers;
 pub mod registry;
 pub mod rng;
+pub mod setup;
 pub mod synthetic;

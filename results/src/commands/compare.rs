@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramlab_allocators::{STRATEGIES, Spec};
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry as workloads;
 
 use super::print;
@@ -20,6 +21,9 @@ use crate::runs::{self, Pair};
 const DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
+/// Strategy and model of a comparison of passes, unless others are named.
+const PASSES_STRATEGY: &str = "torch.caching";
+const PASSES_WORKLOAD: &str = "bert";
 /// Strategies of the default comparison.
 const DEFAULT_STRATEGIES: [&str; 14] = [
     "bound.live_floor",
@@ -53,6 +57,10 @@ pub struct CompareArgs {
     /// A strategy with its options; may be given again. Without any: every one; a row says of each that does not fit an input why it is skipped.
     #[arg(long, value_name = "SPEC")]
     strategy: Vec<String>,
+    /// Passes over a model's graph, such as none,amp,checkpoint=sqrt+fusion: one row each, with what it saved beside none (through torch.caching
+    /// unless --strategy names others).
+    #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
+    passes: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
     /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
@@ -76,6 +84,7 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         set: Vec::new(),
         trace: Vec::new(),
         strategy: Vec::new(),
+        passes: Vec::new(),
         place: DeviceArgs { device: None, capacity: None },
         min_capacity: false,
         seeds: 1,
@@ -94,6 +103,9 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    if !args.passes.is_empty() {
+        return with_passes(args, &place, common);
+    }
     let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
     let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
     if let Some(out) = &args.out {
@@ -102,8 +114,10 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     }
     let Opening { opened: recordings, mut bad } = inputs::open_each(&args.trace)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
-    let mut all: Vec<(Input<'_>, Place)> =
-        synthetic(args)?.into_iter().map(|input| (input, place.clone())).collect();
+    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &Rates::of(&place.profile))?
+        .into_iter()
+        .map(|input| (input, place.clone()))
+        .collect();
     for file in built_in.iter().chain(&recordings) {
         for (input, recorded) in file.inputs().into_iter().zip(file.recorded()) {
             match room::place(&input, recorded, &args.place, common.quiet) {
@@ -140,6 +154,22 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         }
     }
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
+}
+
+/// Models with passes.
+fn with_passes(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
+    if !args.trace.is_empty() {
+        return Err(Failure::usage("--passes change a model's graph, and --trace is a recording"));
+    }
+    if args.out.is_some() || args.min_capacity || args.seeds > 1 {
+        return Err(Failure::usage("--passes stands without --out, --min-capacity and --seeds"));
+    }
+    let specs = strategies(&args.strategy, &[PASSES_STRATEGY])?;
+    let names: Vec<&str> = match args.workloads.as_slice() {
+        [] => vec![PASSES_WORKLOAD],
+        names => names.iter().map(String::as_str).collect(),
+    };
+    super::passes::compare(&names, &args.set, &args.passes, &specs, place, common)
 }
 
 /// The devices of the rows, each once.
@@ -204,7 +234,7 @@ pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Fail
     texts.into_iter().map(parse).collect()
 }
 
-fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
+fn synthetic<'a>(args: &CompareArgs, rates: &Rates) -> Result<Vec<Input<'a>>, Failure> {
     let names: Vec<&str> = match args.workloads.as_slice() {
         [] if args.trace.is_empty() => WORKLOADS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
@@ -240,9 +270,9 @@ fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
             params.set(key, *value).map_err(Failure::usage)?;
         }
         for seed in 0..args.seeds {
-            let params = params.clone();
+            let (params, rates) = (params.clone(), *rates);
             let make = move || {
-                let source = (workload.build)(&params, seed).map_err(Failure::usage)?;
+                let source = (workload.build)(&params, seed, &rates).map_err(Failure::usage)?;
                 Ok(source as Box<dyn vramlab_sim::Source>)
             };
             make()?;

@@ -1,12 +1,13 @@
-//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments.
+//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments; or what a step of a model runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use vramlab_workloads::readers::format::Carries;
+use vramlab_workloads::registry::WORKLOADS;
 
-use super::print;
+use super::{print, program};
 use crate::cli::Common;
 use crate::described::{Described, describe};
 use crate::failure::{Code, Failure, Outcome};
@@ -18,12 +19,24 @@ use crate::segments::{Held, held};
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A recording of any known format.
-    #[arg(value_name = "FILE")]
+    /// A recording of any known format, or a model's name.
+    #[arg(value_name = "FILE|MODEL")]
     file: PathBuf,
     /// How many sites, sizes and segments to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Of a model: parameters, such as batch=32,seq=512.
+    #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
+    set: Vec<String>,
+    /// Of a model: passes, such as amp,checkpoint=sqrt+fusion; its operators are shown before and after each.
+    #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
+    passes: Vec<String>,
+    /// Of a model: every kernel in order, not only sums.
+    #[arg(long)]
+    each: bool,
+    /// Of a model: the device of the times.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 /// One device's history.
@@ -50,6 +63,21 @@ struct Inspected {
 /// # Errors
 /// A file that cannot be read or is no recording.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
+    if let Some(name) = model(&args.file) {
+        let asked = program::Asked {
+            name,
+            set: &args.set,
+            passes: &args.passes,
+            device: args.device.as_deref(),
+            each: args.each,
+        };
+        return program::inspect(&asked, common);
+    }
+    if !(args.set.is_empty() && args.passes.is_empty() && args.device.is_none()) || args.each {
+        return Err(Failure::usage(
+            "--set, --passes, --each and --device are of models; a recording has none",
+        ));
+    }
     let begun = inputs::begin(&args.file)?;
     if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
         return others(&describe(&args.file, format, begun.input)?, common);
@@ -103,6 +131,12 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             .join("\n"),
     })?;
     Ok(Code::Done)
+}
+
+/// The model of this name, where no file has it.
+fn model(file: &Path) -> Option<&str> {
+    let name = file.to_str().filter(|_| !file.exists())?;
+    WORKLOADS.iter().any(|workload| workload.name == name).then_some(name)
 }
 
 /// Prints what is in a file that has nothing to be replayed.

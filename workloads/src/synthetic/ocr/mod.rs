@@ -41,9 +41,10 @@ use self::detector::Detector;
 use self::network::{Map, Runner};
 use self::pages::{Arrivals, Page, Pages};
 use self::recogniser::{HEIGHT, Recogniser};
-use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
+use crate::graph::DType;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
@@ -83,8 +84,6 @@ pub const PARAMS: &[ParamDoc] = &[
     ),
     doc("streams", "1", "streams", "2: inputs are copied on a stream of their own"),
     doc("on_oom", "ignore", "-", "ignore, or drop (answer the request and free its buffers)"),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
 ];
 
 const COMPUTE: StreamId = StreamId(0);
@@ -207,7 +206,7 @@ impl Script for Server {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let number = params.choice("precision", &[("fp32", 4), ("fp16", 2)])?;
     let mut arrivals = Arrivals::from_params(params, seed)?;
     let arrival = arrivals.next();
@@ -232,7 +231,8 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         arrival,
         requests: params.count("pages", 1..=REPEATS_MAX)?,
     };
-    Ok(Box::new(Generated::new(script, Roofline::from_params(params, number == 2)?)))
+    let math = if number == 2 { DType::F16 } else { DType::F32 };
+    Ok(Box::new(Generated::new(script, *rates, math)))
 }
 
 #[cfg(test)]

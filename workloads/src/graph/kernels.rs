@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `lt` | a product with a fused bias takes 1 MiB, allocated and freed around the call | cublasLt default, `aten/src/ATen/cuda/CUDABlas.cpp` |
 //! | `blas` | any other product takes 8,519,680 B (`:4096:2:16:8`: 2 of 4,096 KiB and 8 of 16 KiB), the same way | `CUDABlas.cpp`, recordings |
-//! | `blas_cached` | with `workspace=cached` one of 8,519,680 B is kept from the first product on (`TORCH_CUBLAS_WORKSPACE_CACHE=1`) | recordings |
+//! | `blas_cached` | where the workspace is cached one of 8,519,680 B is kept from the first product on (`TORCH_CUBLAS_WORKSPACE_CACHE=1`) | recordings |
 //! | `column_sum` | a column sum that is split over blocks takes partial results and one counter per column block | `aten/src/ATen/native/cuda/Reduce.cuh`, `setReduceConfig` |
 //! | `efficient` | memory-efficient attention keeps one fp32 log-sum per query, queries padded to 32 | `attention.cu` |
 //! | `efficient_backward` | its backward accumulates query gradients in blocks of 64×64 fp32 with a 16-byte lock each | `mem_eff_attention/kernel_backward.h` |
