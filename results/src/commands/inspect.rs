@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vramlab_workloads::readers::format::Carries;
 use vramlab_workloads::registry::WORKLOADS;
 
 use super::{print, program};
 use crate::cli::Common;
+use crate::described::{Described, describe};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
 use crate::live::{Peak, find_peak};
@@ -48,6 +50,8 @@ struct Inspected {
     live_at_start: u64,
     /// Bytes that they were asked for.
     start_bytes: u64,
+    /// Bytes that the file's own placement needs.
+    planned_bytes: Option<u64>,
     peak: Peak,
     held: Option<Held>,
     not_verifiable: Option<String>,
@@ -74,7 +78,11 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             "--set, --passes, --each and --device are of models; a recording has none",
         ));
     }
-    let opened = inputs::open(&args.file)?;
+    let begun = inputs::begin(&args.file)?;
+    if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
+        return others(&describe(&args.file, format, begun.input)?, common);
+    }
+    let opened = inputs::open_begun(&args.file, begun)?;
     let (made, recorded) = (opened.made(), opened.recorded());
     let mut all = Vec::new();
     for (index, input) in opened.inputs().iter().enumerate() {
@@ -86,6 +94,7 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             capacity_at_failure: recorded[index].capacity,
             live_at_start: 0,
             start_bytes: 0,
+            planned_bytes: None,
             peak,
             held: None,
             not_verifiable: None,
@@ -102,6 +111,10 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             one.start_bytes = start.iter().map(|b| b.requested).sum();
             one.held = Some(held(&device.end, args.top));
             one.not_verifiable = device.recording.trouble().map(ToString::to_string);
+        }
+        if let Opened::Log(log) = &opened {
+            (one.live_at_start, one.start_bytes) = log.histories[index].start;
+            one.planned_bytes = log.planned_bytes;
         }
         all.push(one);
     }
@@ -126,6 +139,19 @@ fn model(file: &Path) -> Option<&str> {
     WORKLOADS.iter().any(|workload| workload.name == name).then_some(name)
 }
 
+/// Prints what is in a file that has nothing to be replayed.
+fn others(all: &[Described], common: &Common) -> Outcome {
+    print(&match common.format {
+        Format::Json => to_json(all),
+        Format::Csv => to_csv(all),
+        Format::Table | Format::Markdown => {
+            let markdown = common.format == Format::Markdown;
+            all.iter().map(|one| one.page(markdown)).collect::<Vec<_>>().join("\n")
+        }
+    })?;
+    Ok(Code::Done)
+}
+
 fn page(one: &Inspected, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
     let p = &one.peak;
@@ -147,6 +173,9 @@ fn page(one: &Inspected, markdown: bool) -> String {
         p.peak_op,
         mib(p.end_bytes)
     );
+    if let Some(planned) = one.planned_bytes {
+        text += &format!("its own placement needs {} MiB\n", mib(planned));
+    }
     if let Some(version) = &one.torch {
         let conf = one.conf.as_deref().filter(|c| !c.is_empty()).unwrap_or("defaults");
         text += &format!("rules of PyTorch {version}, settings: {conf}\n");

@@ -40,6 +40,7 @@
 //! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.
 
 mod explain;
+mod quick;
 mod raw;
 mod read;
 mod slots;
@@ -49,4 +50,5 @@ mod write;
 
 pub use explain::not_utf8;
 pub use read::JsonlSource;
+pub use slots::Slots;
 pub use write::{Header, JsonlWriter};

@@ -28,6 +28,7 @@
 //! host time), several workers, batches of pages, cuDNN's real workspaces.
 
 mod detector;
+mod listed;
 mod network;
 mod pages;
 mod recogniser;
@@ -54,6 +55,18 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("calm", "5", "s", "mean length of a calm"),
     doc("burst", "1", "s", "mean length of a burst; 0: none, plain Poisson arrivals"),
     doc("limit", "960", "px", "longest side of the detector's input; a multiple of 32"),
+    doc(
+        "sizes",
+        "",
+        "file",
+        "a list of recorded page sizes (CSV: index,width,height) instead of drawn ones",
+    ),
+    doc(
+        "lines",
+        "",
+        "file",
+        "a list of recorded lines (CSV: image_index,line_width,line_height) instead of drawn ones",
+    ),
     doc("lines_max", "200", "lines", "most lines of a page"),
     doc("group", "6", "lines", "lines recognised together"),
     doc("line_width", "320", "px", "least width of the recogniser's input"),
