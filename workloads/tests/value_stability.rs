@@ -142,7 +142,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x4b3b_6dc2_a83a_e1e1,
+        0xaa60_8a90_f641_faa0,
     );
 }
 

@@ -10,6 +10,7 @@
 //! | `column_sum` | a column sum that is split over blocks takes partial results and one counter per column block | `aten/src/ATen/native/cuda/Reduce.cuh`, `setReduceConfig` |
 //! | `efficient` | memory-efficient attention keeps one fp32 log-sum per query, queries padded to 32 | `attention.cu` |
 //! | `efficient_backward` | its backward accumulates query gradients in blocks of 64×64 fp32 with a 16-byte lock each | `mem_eff_attention/kernel_backward.h` |
+//! | `flash_splits` | without dropout FlashAttention-2 splits the keys over blocks where queries alone leave multiprocessors idle, and adds up partial contexts and log-sums in fp32 | `flash_api.cpp`, `num_splits_heuristic`; recordings |
 //! | `flash_backward` | FlashAttention-2's backward accumulates query gradients in fp32, queries padded to 128, width to 32 | `flash_attn/flash_api.cpp` |
 //!
 //! Left out: sorting space of the embedding gradient (it depends on cub; at most a few hundred KiB), convolution and autotuning.
@@ -91,6 +92,37 @@ pub fn efficient_backward_space(batch: u64, heads: u64, len: u64, width: u64) ->
     batch * heads * blocks * (BLOCK * BLOCK * 4 + 16)
 }
 
+/// What FlashAttention-2 takes where it splits the keys (rule `flash_splits`): log-sums and contexts (B); none where it does not.
+pub fn flash_split_space(
+    [batch, heads, queries, keys, width]: [u64; 5],
+    device: Multiprocessors,
+) -> Option<[u64; 2]> {
+    const QUERY_BLOCK: u64 = 64;
+    const SPLITS_MAX: u64 = 128;
+    let key_block = match width {
+        0..=64 => 256,
+        65..=128 => 128,
+        _ => 64,
+    };
+    let blocks = batch * heads * queries.div_ceil(QUERY_BLOCK);
+    let places = 2 * device.count;
+    let key_blocks = keys.div_ceil(key_block);
+    // almost all are busy: 0.8 of them
+    if 10 * blocks >= 8 * places {
+        return None;
+    }
+    let differs = |n: u64| n == 1 || key_blocks.div_ceil(n) != key_blocks.div_ceil(n - 1);
+    let efficiency = |n: u64| {
+        let waves = (blocks * n) as f64 / places as f64;
+        waves / waves.ceil()
+    };
+    let counts = || (1..=SPLITS_MAX.min(places).min(key_blocks)).filter(|n| differs(*n));
+    let best = counts().map(efficiency).fold(0.0, f64::max);
+    let splits = counts().find(|n| efficiency(*n) >= 0.85 * best).filter(|n| *n > 1)?;
+    let sums = splits * batch * heads * queries * 4;
+    Some([sums, sums * width.next_multiple_of(32)])
+}
+
 /// Query gradients that FlashAttention-2's backward accumulates (B) (rule `flash_backward`).
 pub fn flash_backward_space(batch: u64, heads: u64, len: u64, width: u64) -> u64 {
     batch * heads * len.next_multiple_of(128) * width.next_multiple_of(32) * 4
@@ -121,6 +153,18 @@ mod tests {
         assert_eq!(space(1024, 768, A100), Some((6_291_456, 24)));
         assert_eq!(space(8 * 161, 3072, A100), Some((33_030_144, 96)));
         assert_eq!(space(32, 768, A100), None);
+    }
+
+    /// Sizes seen in recordings of GPT-2 (12 heads of 64).
+    #[test]
+    fn flash_splits_keys_as_recorded() {
+        let space = |queries, keys| flash_split_space([1, 12, queries, keys, 64], A100);
+        assert_eq!(space(400, 400), Some([38_400, 2_457_600]));
+        assert_eq!(space(17, 17), None);
+        assert_eq!(space(128, 128), None);
+        assert_eq!(space(900, 900), None);
+        assert_eq!(space(1, 256), None);
+        assert!(space(1, 257).is_some());
     }
 
     #[test]

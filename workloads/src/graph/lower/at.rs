@@ -1,7 +1,7 @@
 //! What an operator sees of the program in the making: forward and backward.
 
 use super::{Blas, Lower};
-use crate::graph::kernels::column_sum_space;
+use crate::graph::kernels::{Multiprocessors, column_sum_space};
 use crate::graph::network::Node;
 use crate::graph::program::{Kernel, StorageId};
 use crate::graph::tensor::{DType, Tensor};
@@ -21,6 +21,11 @@ impl<'l, 'a> Forward<'l, 'a> {
     /// Is it trained, or only run?
     pub fn training(&self) -> bool {
         self.lower.plan.run.train
+    }
+
+    /// What of the device decides how sums are split.
+    pub fn device(&self) -> Multiprocessors {
+        self.lower.plan.run.device
     }
 
     /// How many inputs there are.

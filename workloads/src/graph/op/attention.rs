@@ -5,7 +5,7 @@
 //! | way | forward makes | saved | backward |
 //! |---|---|---|---|
 //! | efficient | context; log-sums, fp32, l padded to 32; with a mask a bias of b·l·s numbers first | q, k, v, context, log-sums, bias | three gradients; row sums (fp32: over a product as large as the context, and once more transposed); blocks of query gradients |
-//! | flash | context; log-sums b·n·l·4; generator state 16, 8 and 16 B | q, k, v, context, log-sums, two of the generator's | three gradients; row sums and fp32 query gradients, l padded to 128 |
+//! | flash | context; log-sums b·n·l·4; without dropout partial sums where keys are split; generator state, with dropout 16, 8 and 16 B, else 16 and 8 B | q, k, v, context, log-sums, two of the generator's | three gradients; row sums and fp32 query gradients, l padded to 128 |
 //!
 //! Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `attention_backward.cu`, PyTorch 2.15, as recorded; sizes in
 //! [`crate::graph::kernels`]. Grouped queries (fewer heads in k and v) are read in place. Left out: cuDNN's way, nested tensors.
@@ -13,6 +13,7 @@
 use super::{Autocast, Backward, Forward, Kind, Operator, Saves, Spec, Tensor, one_float};
 use crate::graph::kernels::{
     efficient_backward_space, efficient_logsum, flash_backward_rows, flash_backward_space,
+    flash_split_space,
 };
 use crate::graph::program::StorageId;
 use crate::graph::tensor::{DType, shape_text};
@@ -39,6 +40,19 @@ pub struct Attention {
     pub causal: bool,
     /// With dropout, so that the generator's state is kept (flash).
     pub dropout: bool,
+}
+
+impl Attention {
+    /// Batch, heads, queries, keys and width as the kernel sees them: one query of grouped heads counts as a query of each.
+    fn split_shape(self, at: &Forward<'_, '_>) -> [u64; 5] {
+        let extent = |i: usize, axis: usize| at.tensor_in(i).shape.get(axis).copied().unwrap_or(1);
+        let (heads, groups) = (extent(0, 1), extent(1, 1).max(1));
+        let (heads, queries) = match extent(0, 2) {
+            1 if heads > groups => (groups, heads / groups),
+            queries => (heads, queries),
+        };
+        [extent(0, 0), heads, queries, extent(1, 2), extent(0, 3)]
+    }
 }
 
 impl Operator for Attention {
@@ -116,6 +130,14 @@ impl Operator for Attention {
         if self.way == Fused::Flash && self.dropout {
             writes.push(at.temporary(16, DType::I64, "generator"));
             writes.extend([at.output(2), at.output(3)]);
+        } else if self.way == Fused::Flash {
+            let partial = flash_split_space(self.split_shape(at), at.device());
+            for bytes in partial.into_iter().flatten() {
+                writes.push(at.temporary(bytes, DType::F32, "partial"));
+            }
+            for bytes in [16, 8] {
+                writes.push(at.temporary(bytes, DType::I64, "generator"));
+            }
         }
         at.kernel_with(at.flops(), &reads, &writes, &[]);
     }
