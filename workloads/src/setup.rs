@@ -51,11 +51,12 @@ fn bert(file: &Value) -> Option<(&'static str, String)> {
         pairs.extend(number_after(model, word).map(|n| (key, n)));
     }
     if masked_lm {
-        // the published script: scores summed, gradients and outputs dropped each step
+        // the published script: words only, scores summed, gradients and outputs dropped each step
         pairs.extend([
             ("head", "mlm".into()),
             ("loss", "sum".into()),
             ("output", "dropped".into()),
+            ("inputs", "words".into()),
         ]);
     }
     pairs.push(("batch", file["batch"].as_u64()?.to_string()));

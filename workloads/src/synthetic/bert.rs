@@ -16,7 +16,7 @@ use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &join::<4, 25, 29>(
+pub const PARAMS: &[ParamDoc] = &join::<4, 26, 30>(
     [
         doc("batch", "32", "sequences", "sequences in a batch"),
         doc("seq", "512", "tokens", "length of every sequence"),

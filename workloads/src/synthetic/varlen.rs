@@ -26,7 +26,7 @@ use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &join::<11, 25, 36>(
+pub const PARAMS: &[ParamDoc] = &join::<11, 26, 37>(
     [
         doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
         doc("batch", "8", "sequences", "sequences in a batch"),

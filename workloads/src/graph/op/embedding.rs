@@ -6,9 +6,9 @@
 //! | `sorted` | else indices are sorted (two lists of 64-bit numbers that live until the end), equal ones make segments, at most min(indices, rows) | `EmbeddingBackwardKernel.cu` |
 //! | `partial` | segments are summed by tens: indices/10 + segments partial rows of fp32, as wide as a row (as the table is high, if that is less: recorded for a table of two rows), and their offsets | the same, recordings |
 //!
-//! Left out: cub's sorting space.
+//! Equal rows of indices are written out for the look-up, and dropped. Left out: cub's sorting space.
 
-use super::{Backward, Operator, Saves, Spec, Tensor, expect};
+use super::{Backward, Forward, Operator, Saves, Spec, Tensor, expect};
 use crate::graph::tensor::{DType, shape_text};
 
 /// Up to so many indices the gradient is summed without sorting.
@@ -18,7 +18,15 @@ const ROWS_PER_THREAD: u64 = 10;
 
 /// Inputs: indices (any shape) and table (R×W).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Embedding;
+pub struct Embedding {
+    /// The indices (1×…) stand for so many equal rows.
+    pub times: u64,
+}
+
+impl Embedding {
+    /// Of indices as they are.
+    pub const ONCE: Self = Self { times: 1 };
+}
 
 impl Operator for Embedding {
     fn name(&self) -> &'static str {
@@ -32,6 +40,13 @@ impl Operator for Embedding {
             return Err(format!("a table of {found}, expected rows x width"));
         };
         let mut shape = indices.shape.clone();
+        if self.times > 1 {
+            if shape.first() != Some(&1) {
+                let found = shape_text(&shape);
+                return Err(format!("indices of {found}, expected one row to repeat"));
+            }
+            shape[0] = self.times;
+        }
         shape.push(width);
         Ok(vec![Spec::new(shape, table.dtype)])
     }
@@ -40,8 +55,18 @@ impl Operator for Embedding {
         Saves::inputs([0])
     }
 
+    fn forward(&self, at: &mut Forward<'_, '_>) {
+        let mut reads = vec![at.input(0), at.input(1)];
+        if self.times > 1 {
+            let rows = at.temporary(at.tensor_in(0).bytes() * self.times, DType::I64, "indices");
+            at.kernel(&[reads[0]], &[rows]);
+            reads[0] = rows;
+        }
+        at.kernel(&reads, &[at.output(0)]);
+    }
+
     fn backward(&self, at: &mut Backward<'_, '_>) {
-        let (count, g) = (at.tensor_in(0).numbers(), at.gradient());
+        let (count, g) = (at.tensor_in(0).numbers() * self.times, at.gradient());
         if count <= SORT_MIN {
             let sum = at.like_input(1);
             at.kernel(&[g, at.input(0)], &[sum]);

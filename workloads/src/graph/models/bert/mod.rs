@@ -20,7 +20,7 @@ pub mod params;
 
 use super::mlp::dense;
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Dropout, Embedding, F, LayerNorm, Mask, Slice};
+use crate::graph::op::{Copy, Dropout, Embedding, F, LayerNorm, Mask, Slice};
 use crate::graph::tensor::{DType, TensorId};
 
 /// What the model ends in.
@@ -73,13 +73,14 @@ pub struct Bert {
     pub dtype: DType,
     pub attention: Attend,
     pub ragged: bool,
+    pub bare: bool,
 }
 
 /// What comes with a batch.
 struct Batch {
     words: TensorId,
     types: TensorId,
-    mask: TensorId,
+    mask: Option<TensorId>,
     labels: Option<TensorId>,
 }
 
@@ -89,7 +90,8 @@ struct Tables {
     positions: TensorId,
     types: TensorId,
     norm: [TensorId; 2],
-    numbers: TensorId,
+    /// Numbers of positions, and zeros for types.
+    numbers: [TensorId; 2],
 }
 
 impl Bert {
@@ -111,12 +113,12 @@ impl Bert {
             );
         }
         let tables = graph.within("embeddings", |graph| self.tables(graph))?;
-        let batch = self.batch(graph)?;
+        let batch = self.batch(graph, &tables)?;
         let mut x = graph.within("embeddings", |graph| self.embed(graph, &tables, &batch))?;
         let first = x;
-        let mask = match self.ragged {
-            true => Some(graph.within("mask", |graph| graph.add(Mask, &[batch.mask]))?),
-            false => None,
+        let mask = match batch.mask.filter(|_| self.ragged) {
+            Some(mask) => Some(graph.within("mask", |graph| graph.add(Mask, &[mask]))?),
+            None => None,
         };
         for i in 0..self.layers {
             x = graph.block(&format!("layer.{i}"), |graph| self.layer(graph, x, mask))?;
@@ -134,11 +136,11 @@ impl Bert {
         let types = graph.parameter("types", &[2, h], dtype)?;
         let norm = graph.within("norm", |graph| self.norm_weights(graph))?;
         let numbers = graph.buffer("positions.numbers", &[1, self.positions], DType::I64)?;
-        graph.buffer("types.numbers", &[1, self.positions], DType::I64)?;
-        Ok(Tables { words, positions, types, norm, numbers })
+        let zeros = graph.buffer("types.numbers", &[1, self.positions], DType::I64)?;
+        Ok(Tables { words, positions, types, norm, numbers: [numbers, zeros] })
     }
 
-    fn batch(&self, graph: &mut Graph) -> Result<Batch, GraphError> {
+    fn batch(&self, graph: &mut Graph, tables: &Tables) -> Result<Batch, GraphError> {
         let tokens = [self.batch, self.seq];
         let labels: &[u64] = match self.head {
             Head::Classify => &tokens[..1],
@@ -146,8 +148,15 @@ impl Bert {
         };
         graph.within("batch", |graph| {
             let words = graph.input("words", &tokens, DType::I64)?;
-            let types = graph.input("types", &tokens, DType::I64)?;
-            let mask = graph.input("mask", &tokens, DType::I64)?;
+            let (types, mask) = match self.bare {
+                true => {
+                    (graph.add(Slice { shape: vec![1, self.seq] }, &[tables.numbers[1]])?, None)
+                }
+                false => (
+                    graph.input("types", &tokens, DType::I64)?,
+                    Some(graph.input("mask", &tokens, DType::I64)?),
+                ),
+            };
             let labels = match self.train && self.loss == Loss::CrossEntropy {
                 true => Some(graph.input("labels", labels, DType::I64)?),
                 false => None,
@@ -167,14 +176,16 @@ impl Bert {
         tables: &Tables,
         batch: &Batch,
     ) -> Result<TensorId, GraphError> {
-        let words =
-            graph.within("words", |graph| graph.add(Embedding, &[batch.words, tables.words]))?;
-        let types =
-            graph.within("types", |graph| graph.add(Embedding, &[batch.types, tables.types]))?;
+        let words = graph
+            .within("words", |graph| graph.add(Embedding::ONCE, &[batch.words, tables.words]))?;
+        let types = graph.within("types", |graph| {
+            let times = if self.bare { self.batch } else { 1 };
+            graph.add(Embedding { times }, &[batch.types, tables.types])
+        })?;
         let sum = graph.add(F::Add, &[words, types])?;
         let positions = graph.within("positions", |graph| {
-            let numbers = graph.add(Slice { shape: vec![1, self.seq] }, &[tables.numbers])?;
-            graph.add(Embedding, &[numbers, tables.positions])
+            let numbers = graph.add(Slice { shape: vec![1, self.seq] }, &[tables.numbers[0]])?;
+            graph.add(Embedding::ONCE, &[numbers, tables.positions])
         })?;
         let total = graph.add(F::Add, &[sum, positions])?;
         let [weight, bias] = tables.norm;

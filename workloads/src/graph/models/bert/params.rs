@@ -16,7 +16,7 @@ pub const LEN_MAX: u64 = 1 << 16;
 pub const BATCH_MAX: u64 = 1 << 16;
 
 /// BERT's own.
-const BERT: [ParamDoc; 14] = [
+const BERT: [ParamDoc; 15] = [
     doc("phase", "train", "-", "train or inference"),
     doc("size", "base", "-", "base or large: what layers, hidden, heads and ffn mean by auto"),
     doc("layers", "auto", "layers", "transformer layers; auto: 12 or 24"),
@@ -50,6 +50,7 @@ const BERT: [ParamDoc; 14] = [
         "eager; sdpa (flash below fp32 without mask, else efficient); flash; efficient",
     ),
     doc("mask", "ones", "-", "ones (dropped by the model) or ragged (kept, one bias per layer)"),
+    doc("inputs", "full", "-", "full (words, types, mask) or words (one type for all, no mask)"),
     doc(
         "checkpoint",
         "none",
@@ -59,7 +60,7 @@ const BERT: [ParamDoc; 14] = [
 ];
 
 /// Those of every workload on BERT.
-pub const SHARED: [ParamDoc; 25] = join(BERT, RUN);
+pub const SHARED: [ParamDoc; 26] = join(BERT, RUN);
 
 /// BERT as the parameters ask for it, at any length.
 #[derive(Clone, Debug)]
@@ -172,5 +173,6 @@ fn bert(p: &Params, batch: u64, positions: u64) -> Result<Bert, ParamError> {
         dtype,
         attention,
         ragged,
+        bare: p.choice("inputs", &[("full", false), ("words", !ragged)])?,
     })
 }

@@ -16,7 +16,8 @@ impl Decoder {
     ) -> Result<(TensorId, Vec<TensorId>, Option<[TensorId; 2]>), GraphError> {
         let numbers =
             graph.within("batch", |graph| graph.input("positions", &[1, self.seq], DType::I64))?;
-        let places = graph.within("embedding", |graph| graph.add(Embedding, &[numbers, table]))?;
+        let places =
+            graph.within("embedding", |graph| graph.add(Embedding::ONCE, &[numbers, table]))?;
         let sum = graph.within("embedding", |graph| graph.add(F::Add, &[words, places]))?;
         let x = self.dropout(graph, sum)?;
         Ok((x, vec![words, places], None))

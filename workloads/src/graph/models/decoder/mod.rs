@@ -144,7 +144,8 @@ impl Decoder {
             }
             false => None,
         };
-        let embedded = graph.within("embedding", |graph| graph.add(Embedding, &[ids, words]))?;
+        let embedded =
+            graph.within("embedding", |graph| graph.add(Embedding::ONCE, &[ids, words]))?;
         let (mut x, held, rotary) = match places {
             Some(table) => self.place_by_table(graph, embedded, table)?,
             None => {
