@@ -111,7 +111,7 @@ fn bad_passes_are_refused_by_name() {
         ("amp=fp8", "expected fp16, bf16"),
         ("checkpoint=every:0", "every:K"),
         ("checkpoint=some", "sqrt"),
-        ("checkpoint=budget:1B", "largest block"),
+        ("checkpoint=budget:1B", "every block's input"),
         ("int8", "inference"),
         ("release=delayed:much", "delayed:SIZE"),
         ("accumulate=3", "divide batch=32"),

@@ -57,8 +57,11 @@ fn under_budget(plan: &mut Plan, option: &str, size: &str) -> Result<String, Pas
     let budget = Bytes::from_str(size).map_err(|_| refused(PASS.options))?.0;
     let ranges = plan.graph.blocks();
     let blocks: Vec<Block> = ranges.iter().map(|range| Block::of(&plan.graph, range)).collect();
-    let groups = budget::choose(&blocks, budget)
-        .ok_or_else(|| refused("a budget in which the largest block fits"))?;
+    let groups = budget::choose(&blocks, budget).ok_or_else(|| {
+        let alone: Vec<Range<usize>> = (0..blocks.len()).map(|i| i..i + 1).collect();
+        let least = Bytes(budget::kept(&blocks, &alone));
+        refused(&format!("about {least} at least: every block's input, and the largest block"))
+    })?;
     let sum = |blocks: &[Block]| blocks.iter().map(|block| block.work).sum::<f64>();
     let again: f64 = groups.iter().map(|group| sum(&blocks[group.clone()])).sum();
     let changed = format!(

@@ -150,7 +150,9 @@ impl Bert {
             let words = graph.input("words", &tokens, DType::I64)?;
             let (types, mask) = match self.bare {
                 true => {
-                    (graph.add(Slice { shape: vec![1, self.seq] }, &[tables.numbers[1]])?, None)
+                    let part = Slice { shape: vec![1, self.seq] };
+                    let part = graph.add(part, &[tables.numbers[1]])?;
+                    (graph.add(Copy { copies_back: false }, &[part])?, None)
                 }
                 false => (
                     graph.input("types", &tokens, DType::I64)?,

@@ -1,0 +1,64 @@
+//! Models on the command line: `compare --passes`, `inspect MODEL`, `measured`.
+
+mod support;
+
+use support::{Folder, call, rows};
+
+const SMALL: &str =
+    "batch=4,seq=64,layers=4,hidden=64,heads=4,ffn=128,vocabulary=200,attention=eager";
+
+#[test]
+fn passes_are_rows_with_what_they_saved() {
+    let passes = "checkpoint,amp=bf16+checkpoint=every:2";
+    let (rows, _) = rows(0, &["-q", "compare", "bert", "--set", SMALL, "--passes", passes]);
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["passes"].as_str()).collect();
+    assert_eq!(names, ["none", "checkpoint", "amp=bf16+checkpoint=every:2"]);
+    let figure = |i: usize, key: &str| rows[i][key].as_f64().expect(key);
+    assert!(figure(1, "saved") > 0.0 && figure(1, "slower") > 0.0);
+    let wanted = 1.0 - figure(2, "peak_requested") / figure(0, "peak_requested");
+    assert!((figure(2, "saved") - wanted).abs() < 1e-12);
+    assert_eq!(rows[2]["changed"].as_array().map(Vec::len), Some(2));
+    let (code, out, _) =
+        call(&["-q", "compare", "bert", "--set", SMALL, "--passes", "none,fusion"]);
+    assert!(code == 0 && out.contains("ms/step") && out.contains("4 attentions"), "{out}");
+}
+
+#[test]
+fn a_model_is_inspected_by_operator() {
+    let args = ["-q", "inspect", "bert", "--set", SMALL, "--passes", "fusion=attention"];
+    let (rows, _) = rows(0, &args);
+    let kernels = |passes: &str, phase: &str, operator: &str| {
+        let found = rows.iter().find(|row| {
+            row["passes"] == passes && row["phase"] == phase && row["operator"] == operator
+        });
+        found.and_then(|row| row["kernels"].as_u64()).unwrap_or(0)
+    };
+    assert_eq!(kernels("none", "forward", "softmax"), 4);
+    assert_eq!(kernels("fusion=attention", "forward", "softmax"), 0);
+    assert_eq!(kernels("fusion=attention", "forward", "attention.efficient"), 4);
+    let (code, out, _) = call(&[&args[..], &["--each"]].concat());
+    assert!(code == 0 && out.contains("layer.3.attention"), "{out}");
+}
+
+#[test]
+fn what_is_no_model_no_pass_or_no_set_up_is_told() {
+    let folder = Folder::new();
+    let other = folder.file("other.json", "{\"model\": \"unknown\"}");
+    let bad = folder.file("bad.json", "{");
+    for (code, args, part) in [
+        (2, vec!["compare", "churn", "--passes", "amp"], "churn has no graph"),
+        (2, vec!["compare", "bert", "--passes", "apm"], "unknown pass \"apm\""),
+        (2, vec!["compare", "bert", "--passes", "amp", "--seeds", "2"], "--seeds"),
+        (2, vec!["compare", "bert", "--passes", "amp", "--set", "heads=7"], "heads"),
+        (2, vec!["inspect", "bert", "--passes", "amp=x"], "expected fp16"),
+        (2, vec!["inspect", "churn"], "churn has no graph"),
+        (2, vec!["inspect", other.as_str(), "--each"], "of models"),
+        (3, vec!["measured", other.as_str()], "no set-up"),
+        (3, vec!["measured", bad.as_str()], "bad.json"),
+        (3, vec!["measured", "nowhere.json"], "nowhere.json"),
+    ] {
+        let (found, out, err) = call(&args);
+        assert_eq!(found, code, "{args:?}: {out}{err}");
+        assert!(err.contains(part), "{args:?}: {err}");
+    }
+}
