@@ -6,7 +6,7 @@ use vramlab_sim::allocator::{
 };
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::machine::Machine;
-use vramlab_sim::testing::ScriptedMachine;
+use vramlab_sim::testing::{Dice, ScriptedMachine};
 use vramlab_sim::units::StreamId;
 
 const MIB: u64 = 1 << 20;
@@ -41,21 +41,27 @@ struct Program {
     driver: FailsOnce,
     live: Vec<Block>,
     deferred: Vec<Block>,
-    seed: u64,
+    /// A free of them failed: they are live, deferred, or gone.
+    doubtful: Vec<Block>,
+    dice: Dice,
 }
 
 impl Program {
     fn dice(&mut self, below: u64) -> u64 {
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.seed >> 33) % below
+        self.dice.below(below)
     }
 
     fn step(&mut self) -> Result<(), AllocError> {
         let (what, stream) = (self.dice(24), StreamId(self.dice(3) as u32));
         if what == 23 && !self.deferred.is_empty() {
             let at = self.dice(self.deferred.len() as u64) as usize;
-            let block = self.deferred.swap_remove(at);
-            return self.notice(Notice::Completed { block }).map(drop);
+            let block = self.deferred[at];
+            // after an error it is still deferred, or gone: completing it once more must do
+            let answer = self.notice(Notice::Completed { block }).map(drop);
+            if answer.is_ok() {
+                self.deferred.swap_remove(at);
+            }
+            return answer;
         }
         if what < 10 || self.live.is_empty() {
             let request = Request { size: self.dice(6 * MIB), stream, ordinal: 0 };
@@ -69,8 +75,10 @@ impl Program {
         match what {
             10..=15 => {
                 let answer = self.strategy.free(&mut self.driver, block, None);
-                // a block that is still live after the error is freed later
                 self.live.swap_remove(at);
+                if answer.is_err() {
+                    self.doubtful.push(block);
+                }
                 answer
             }
             16 => self.notice(Notice::RecordStream { block, stream }).map(drop),
@@ -82,8 +90,9 @@ impl Program {
             }
             20 | 21 => {
                 self.live.swap_remove(at);
-                self.deferred.push(block);
-                self.notice(Notice::FreeDeferred { block }).map(drop)
+                let answer = self.notice(Notice::FreeDeferred { block }).map(drop);
+                if answer.is_ok() { &mut self.deferred } else { &mut self.doubtful }.push(block);
+                answer
             }
             _ => {
                 self.driver.machine.complete_all();
@@ -94,6 +103,30 @@ impl Program {
 
     fn notice(&mut self, notice: Notice<'_>) -> Result<Reply, AllocError> {
         self.strategy.notice(&mut self.driver, notice)
+    }
+
+    /// Frees all that is left; nothing may be.
+    fn end(&mut self) {
+        for block in std::mem::take(&mut self.live) {
+            let answer = self.strategy.free(&mut self.driver, block, None);
+            assert_eq!(answer, Ok(()), "{}: a live block", self.spec);
+        }
+        for block in std::mem::take(&mut self.doubtful) {
+            let answer = self.strategy.free(&mut self.driver, block, None);
+            if answer == Err(AllocError::UnknownBlock(block)) {
+                self.deferred.push(block);
+            } else {
+                assert_eq!(answer, Ok(()), "{}: a block whose free failed", self.spec);
+            }
+        }
+        for block in std::mem::take(&mut self.deferred) {
+            let answer = self.notice(Notice::Completed { block });
+            assert!(answer.is_ok(), "{}: {answer:?}", self.spec);
+        }
+        self.driver.machine.complete_all();
+        let answer = self.notice(Notice::EmptyCache);
+        assert!(answer.is_ok(), "{}: {answer:?}", self.spec);
+        assert_eq!(self.strategy.usage().active, 0, "{}: a block is lost", self.spec);
     }
 
     fn check(&mut self, after: &str) {
@@ -117,8 +150,15 @@ impl Program {
 fn run(spec: &'static str, nth: u64) -> bool {
     let strategy = vramlab_allocators::build(&spec.parse().expect(spec)).expect(spec);
     let driver = FailsOnce { machine: ScriptedMachine::of_capacity(64 * MIB), left: Some(nth) };
-    let mut program =
-        Program { spec, strategy, driver, live: Vec::new(), deferred: Vec::new(), seed: 11 };
+    let mut program = Program {
+        spec,
+        strategy,
+        driver,
+        live: Vec::new(),
+        deferred: Vec::new(),
+        doubtful: Vec::new(),
+        dice: Dice::of_step_1(11),
+    };
     for step in 0..300 {
         let before = program.driver.left;
         let answer = program.step();
@@ -129,8 +169,10 @@ fn run(spec: &'static str, nth: u64) -> bool {
             program.check(&after);
         }
     }
+    let failed = program.driver.left.take().is_none();
+    program.end();
     program.check("at the end");
-    program.driver.left.is_none()
+    failed
 }
 
 #[test]

@@ -225,6 +225,11 @@ impl Row {
         self.outcome == "driver_error"
     }
 
+    /// Requests that were not served, for want of memory or since no memory has that size.
+    pub fn failed(&self) -> u64 {
+        self.ooms + self.invalid_sizes
+    }
+
     /// Was it run to its end?
     pub fn ran(&self) -> bool {
         matches!(self.outcome, "ok" | "oom")

@@ -188,7 +188,7 @@ fn host_threads_queue_for_the_lock_of_their_pool() {
         r#"{"op":"alloc","id":2,"size":512,"stream":2,"thread":1}"#,
         r#"{"op":"free","id":1}"#,
     ];
-    let play = |locking| {
+    let play = |lines: &[&str], locking| {
         let text = lines.join("\n");
         let mut machine = SimMachine::of_capacity(64 << 20);
         let mut strategies: Vec<Box<dyn Allocator>> = vec![Box::new(Careless::default())];
@@ -198,8 +198,15 @@ fn host_threads_queue_for_the_lock_of_their_pool() {
         (report.lock_ns.count, report.lock_total.0, report.time.0)
     };
     // the second thread comes at 0 and waits for 100 ns; the first comes back at 100 ns and waits for the second
-    assert_eq!(play(Locking::Pool), (2, 200, 300));
-    assert_eq!(play(Locking::Stream), (0, 0, 200));
+    assert_eq!(play(&lines, Locking::Pool), (2, 200, 300));
+    assert_eq!(play(&lines, Locking::Stream), (0, 0, 200));
+    // the first thread took two locks before there was a second one, which waits for the older of them
+    let later = [
+        r#"{"op":"alloc","id":1,"size":512,"stream":1}"#,
+        r#"{"op":"alloc","id":2,"size":512,"stream":2}"#,
+        r#"{"op":"alloc","id":3,"size":512,"stream":1,"thread":1}"#,
+    ];
+    assert_eq!(play(&later, Locking::Stream), (1, 100, 200));
 }
 
 #[test]

@@ -99,6 +99,54 @@ fn a_refused_realloc_is_demand_until_the_buffer_is_freed() {
     assert_eq!((report.total.demand.current, report.total.requested.current), (2000, 2000));
 }
 
+/// The floor may not depend on what a strategy can do.
+#[test]
+fn a_realloc_that_nobody_answers_is_demand_too() {
+    let more = r#"{"op":"realloc","id":1,"size":9000000}"#;
+    let refused = r#"{"op":"alloc","id":1,"size":8000000}"#;
+    let report = replay(&[refused, more, FREE]);
+    assert_eq!((report.total.live_floor(), report.total.demand.current), (9_000_000, 0));
+    let text = [ALLOC, more, FREE].join("\n");
+    let mut machine = SimMachine::of_capacity(64 << 20);
+    let mut strategies: Vec<Box<dyn Allocator>> = vec![Box::new(OnlyAllocs(Ends::default()))];
+    let setup = Setup::new(&mut machine, &mut strategies);
+    let report = run(&mut JsonlSource::new(text.as_bytes(), "test"), setup).expect("runs");
+    assert_eq!(report.unsupported, [("realloc", 1)]);
+    assert_eq!((report.total.live_floor(), report.total.demand.current), (9_000_000, 0));
+}
+
+/// [`Ends`] that knows no notice.
+struct OnlyAllocs(Ends);
+
+impl Allocator for OnlyAllocs {
+    fn alloc(
+        &mut self,
+        driver: &mut dyn Driver,
+        request: &Request,
+    ) -> Result<Placement, AllocError> {
+        self.0.alloc(driver, request)
+    }
+
+    fn free(
+        &mut self,
+        driver: &mut dyn Driver,
+        block: Block,
+        stream: Option<StreamId>,
+    ) -> Result<(), AllocError> {
+        self.0.free(driver, block, stream)
+    }
+
+    fn notice(&mut self, _: &mut dyn Driver, _: Notice<'_>) -> Result<Reply, AllocError> {
+        Ok(Reply::Unsupported)
+    }
+
+    vramlab_sim::unaware_of_work!();
+
+    fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+}
+
 #[test]
 fn a_realloc_waits_for_the_lock_of_its_pool() {
     let report = replay(&[

@@ -163,7 +163,7 @@ impl<R: Rule> Core for Pool<R> {
     }
 
     fn rounded(&self, size: u64) -> Option<u64> {
-        Some(self.rule.need(size).map_or(size, |need| need.least))
+        self.rule.need(size).map(|need| need.least)
     }
 
     fn largest_free(&mut self) -> u64 {

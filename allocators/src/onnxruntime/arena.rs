@@ -36,7 +36,7 @@ use super::reserve::Reserving;
 use super::streams::Streams;
 use crate::options::Options;
 use crate::parts::bfc::arena::{Arena, Book, Booked};
-use crate::parts::bfc::chunks::{Chunks, Idle};
+use crate::parts::bfc::chunks::{Chunks, Idle, UNIT};
 use crate::parts::bfc::growth;
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::Pieces;
@@ -100,7 +100,7 @@ impl OrtArena {
             let most = self.settings.extend_max.unwrap_or(u64::MAX);
             self.next_region = growth::double(self.next_region).min(most);
         }
-        region
+        region / UNIT * UNIT // what an option leaves over cannot be in a chunk
     }
 
     fn extend(

@@ -109,6 +109,17 @@ fn extend_max_ends_the_doubling_but_not_what_a_request_needs() {
 }
 
 #[test]
+fn extend_max_that_is_no_multiple_of_256_leaves_no_byte_outside_of_chunks() {
+    let mut probe = Probe::new("onnxruntime.arena:max_power_of_two_extend_bytes=1000000");
+    for _ in 0..4 {
+        probe.alloc(700_000);
+        let Reply::Layout(layout) = probe.tell(Notice::Walk) else { panic!("walks") };
+        let blocks = layout.segments.iter().flat_map(|segment| &segment.blocks);
+        assert_eq!(blocks.map(|block| block.size).sum::<u64>(), probe.reserved());
+    }
+}
+
+#[test]
 fn same_as_requested_asks_for_the_request() {
     let mut probe = Probe::new(SAME);
     for size in [1, 1000, 5 * MIB] {

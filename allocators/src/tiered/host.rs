@@ -47,7 +47,7 @@ impl Host {
             pieces: Pieces::new(PAGE),
             order: SizeOrder::new(),
             limit: limit / PAGE * PAGE,
-            chunk,
+            chunk: chunk.checked_next_multiple_of(PAGE).unwrap_or(limit) / PAGE * PAGE,
             held: 0,
             leaving: VecDeque::new(),
             came_back: Vec::new(),

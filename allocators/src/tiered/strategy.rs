@@ -273,11 +273,11 @@ impl Allocator for Tiered {
             return Ok(());
         }
         let slot = self.buffers.find(block)?;
+        self.mark_birth(driver, slot)?;
         if let Some(placement) = self.buffers.get(slot).device {
             self.order_copies(driver, slot, stream)?;
             self.inner.free(&mut self.limit.around(driver), placement.block, stream)?;
         }
-        self.mark_birth(driver, slot)?;
         self.forget(slot);
         self.buffers.vacate(slot);
         Ok(())

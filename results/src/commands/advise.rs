@@ -83,8 +83,8 @@ struct Tried {
     /// `default`, `recorded`, `helps`, `not enough` (fewer requests fail, but some), `costs`, `does nothing here`, `no help`,
     /// `not in this version`, `driver_error`.
     verdict: &'static str,
-    /// Peak reserved against the defaults, in bytes (negative: less).
-    saved: i64,
+    /// Peak reserved against the defaults, in bytes (negative: less), if it ran.
+    saved: Option<i64>,
     #[serde(flatten)]
     row: Row,
 }
@@ -173,14 +173,14 @@ fn try_all(
             rank: 0,
             conf: (*conf).to_owned(),
             verdict: verdict(conf, own, &row, &default),
-            saved: row.peak_reserved as i64 - default.peak_reserved as i64,
+            saved: row.ran().then(|| row.peak_reserved as i64 - default.peak_reserved as i64),
             row,
         })
         .collect();
     let keys = |t: &Tried| {
         (
             !t.row.ran(),
-            t.row.ooms,
+            t.row.failed(),
             t.row.peak_reserved,
             t.row.memory_calls(),
             t.row.stall_total_ns,
@@ -196,8 +196,8 @@ fn try_all(
 
 fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
     let same = |a: &Row, b: &Row| {
-        (a.ooms, a.peak_reserved, a.peak_allocated, a.time_ns)
-            == (b.ooms, b.peak_reserved, b.peak_allocated, b.time_ns)
+        (a.failed(), a.peak_reserved, a.peak_allocated, a.time_ns)
+            == (b.failed(), b.peak_reserved, b.peak_allocated, b.time_ns)
             && a.driver_calls == b.driver_calls
     };
     if row.broke() {
@@ -212,10 +212,10 @@ fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
         "does nothing here"
     } else if helps(row, default) {
         "helps"
-    } else if row.ooms < default.ooms {
+    } else if row.failed() < default.failed() {
         "not enough"
-    } else if row.ooms > default.ooms
-        || (default.ooms == 0 && row.peak_reserved > default.peak_reserved)
+    } else if row.failed() > default.failed()
+        || (default.failed() == 0 && row.peak_reserved > default.peak_reserved)
     {
         "costs"
     } else {
@@ -225,9 +225,9 @@ fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
 
 /// Where requests fail with the defaults, only that none fails any more is help: a peak that is lower because less was served is none.
 fn helps(row: &Row, default: &Row) -> bool {
-    if !row.ran() || row.ooms > 0 {
+    if !row.ran() || row.failed() > 0 {
         return false;
     }
     let saved = default.peak_reserved.saturating_sub(row.peak_reserved) as f64;
-    default.ooms > 0 || (saved > 0.0 && saved >= HELPS_FROM * default.peak_reserved as f64)
+    default.failed() > 0 || (saved > 0.0 && saved >= HELPS_FROM * default.peak_reserved as f64)
 }

@@ -102,7 +102,10 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 }
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    // recordings alone run on devices of their own, see `room`
+    let only_recordings = args.workloads.is_empty() && !args.trace.is_empty();
+    let capacity = args.place.capacity.filter(|_| !only_recordings);
+    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), capacity)?;
     if !args.passes.is_empty() {
         return with_passes(args, &place, common);
     }

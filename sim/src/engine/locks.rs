@@ -27,8 +27,8 @@ pub(super) struct Locks {
     /// The thread that is on, and when each lock was last left, by which.
     thread: u32,
     left: FxHashMap<(DeviceId, StreamId), (Nanos, u32)>,
-    /// Before there was more than one thread: the last memory op, whose lock the second one may have to wait for.
-    alone: Option<(DeviceId, StreamId, Nanos)>,
+    /// Before there was more than one thread: the lock that was left last, and when. It goes to `left` when another one is taken.
+    alone: Option<((DeviceId, StreamId), Nanos)>,
     /// The latest clock of the threads that were left.
     latest: Nanos,
 }
@@ -45,6 +45,12 @@ impl Locks {
         }
     }
 
+    fn leave_alone(&mut self) {
+        if let Some((key, at)) = self.alone.take() {
+            self.left.insert(key, (at, self.thread));
+        }
+    }
+
     /// The latest clock, if the thread that is on has come to `now`.
     pub(super) fn end(&self, now: Nanos) -> Nanos {
         self.latest.max(now)
@@ -55,10 +61,7 @@ impl Engine<'_> {
     /// Another host thread goes on.
     pub(super) fn thread(&mut self, thread: u32) {
         self.locks.latest = self.locks.latest.max(self.machine.now());
-        if let Some((device, stream, at)) = self.locks.alone.take() {
-            let key = self.locks.key(device, stream);
-            self.locks.left.insert(key, (at, self.locks.thread));
-        }
+        self.locks.leave_alone();
         self.locks.shared |= thread != self.locks.thread;
         self.locks.thread = thread;
         self.machine.thread(thread);
@@ -96,11 +99,14 @@ impl Engine<'_> {
     #[inline]
     fn unlock(&mut self, stream: StreamId) -> Nanos {
         let now = self.machine.now();
+        let key = self.locks.key(self.device, stream);
         if self.locks.shared {
-            let key = self.locks.key(self.device, stream);
             self.locks.left.insert(key, (now, self.locks.thread));
         } else {
-            self.locks.alone = Some((self.device, stream, now));
+            if self.locks.alone.is_some_and(|(before, _)| before != key) {
+                self.locks.leave_alone();
+            }
+            self.locks.alone = Some((key, now));
         }
         now
     }

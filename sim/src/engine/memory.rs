@@ -185,7 +185,10 @@ impl Engine<'_> {
         id: BufferId,
         size: u64,
     ) -> Result<Outcome, RunError> {
-        let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
+        let Some(buffer) = self.block(op, source, id)? else {
+            self.want_instead(id, size);
+            return Ok(Outcome::Skipped);
+        };
         let (block, device, stream) = (buffer.block, buffer.device, buffer.stream);
         let (old, address) = (buffer.requested, buffer.address);
         let start = self.enter(stream);
@@ -211,13 +214,11 @@ impl Engine<'_> {
             }
             Ok(_) => {
                 self.tally.unsupported(op.name());
+                self.want_instead(id, size.saturating_sub(old));
                 Outcome::Skipped
             }
             Err(error @ AllocError::OutOfMemory(_)) => {
-                let more = size.saturating_sub(old);
-                self.give_up(id);
-                self.buffers.refuse(id, more);
-                self.tally.wanted(device, more);
+                self.want_instead(id, size.saturating_sub(old));
                 self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
@@ -232,6 +233,13 @@ impl Engine<'_> {
     fn give_up(&mut self, id: BufferId) {
         let refused = self.buffers.take_refused(id);
         self.tally.given_up(self.device, refused);
+    }
+
+    /// So many bytes are wanted and not had beyond what the buffer has, instead of those before.
+    fn want_instead(&mut self, id: BufferId, bytes: u64) {
+        self.give_up(id);
+        self.buffers.refuse(id, bytes);
+        self.tally.wanted(self.device, bytes);
     }
 
     /// The buffer has new bytes: what was there before is ordered before its stream, or a race.

@@ -11,7 +11,7 @@
 //! | three numbers in a line | lifetime log |
 //! | words of a BFC dump, or the title of a memory summary, in the first 64 KiB | that state |
 
-use super::{plan, states};
+use super::{plan, requests, sizes, states};
 
 /// How much of a file is looked at, in bytes.
 pub const HEAD_BYTES: u64 = 64 << 10;
@@ -151,42 +151,11 @@ impl Format {
 
 /// Columns that tell a table: of each group one must be there.
 const TABLES: [(Format, &[&[&str]]); 5] = [
-    (Format::RmmLog, &[&["action"], &["pointer"], &["size"]]),
-    (
-        Format::StaticPlan,
-        &[
-            &["id", "buffer", "buffer_id"],
-            &["lower", "begin", "start"],
-            &["upper", "end"],
-            &["size"],
-        ],
-    ),
+    (Format::RmmLog, &[&["Action"], &["Pointer"], &["Size"]]),
+    (Format::StaticPlan, &[&plan::csv::ID, &plan::csv::LOWER, &plan::csv::UPPER, &["size"]]),
     (Format::ProfilerList, &[&["ts_us"], &["device_type"], &["device_id"], &["bytes"]]),
-    (
-        Format::Requests,
-        &[
-            &[
-                "contexttokens",
-                "num_prefill_tokens",
-                "input_toks",
-                "input_length",
-                "request tokens",
-                "prompt_tokens",
-            ],
-            &[
-                "generatedtokens",
-                "num_decode_tokens",
-                "output_toks",
-                "output_length",
-                "response tokens",
-                "output_tokens",
-            ],
-        ],
-    ),
-    (
-        Format::Sizes,
-        &[&["width", "line_width", "crop_width"], &["height", "line_height", "crop_height"]],
-    ),
+    (Format::Requests, &[&requests::table::PROMPT, &requests::table::OUTPUT]),
+    (Format::Sizes, &[&sizes::WIDTHS, &sizes::HEIGHTS]),
 ];
 
 /// Words of a Chrome trace, near its beginning.
@@ -245,9 +214,11 @@ pub fn detect(head: &[u8]) -> Option<Format> {
 
 /// The table that has these columns.
 fn table(line: &str) -> Option<Format> {
-    let columns: Vec<String> =
-        line.split(',').map(|name| name.trim().trim_matches('"').to_ascii_lowercase()).collect();
-    let has = |names: &&[&str]| names.iter().any(|name| columns.iter().any(|c| c == name));
+    let columns: Vec<&str> =
+        line.split(',').map(|name| name.trim().trim_matches('"').trim()).collect();
+    let has = |names: &&[&str]| {
+        names.iter().any(|name| columns.iter().any(|column| column.eq_ignore_ascii_case(name)))
+    };
     TABLES.iter().find(|(_, groups)| groups.iter().all(has)).map(|(format, _)| *format)
 }
 

@@ -50,9 +50,9 @@ pub struct Size {
 }
 
 /// Names of the columns of widths; the first is that of pages.
-const WIDTHS: [&str; 3] = ["width", "line_width", "crop_width"];
+pub(super) const WIDTHS: [&str; 3] = ["width", "line_width", "crop_width"];
 /// Names of the columns of heights.
-const HEIGHTS: [&str; 3] = ["height", "line_height", "crop_height"];
+pub(super) const HEIGHTS: [&str; 3] = ["height", "line_height", "crop_height"];
 
 /// Reads a list, plain or compressed.
 ///

@@ -28,7 +28,8 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
             one.row.ooms.to_string(),
             one.row.alloc_retries.unwrap_or(0).to_string(),
             mib(one.row.peak_reserved),
-            format!("{:+.1}", one.saved as f64 / f64::from(1 << 20)),
+            one.saved
+                .map_or_else(String::new, |b| format!("{:+.1}", b as f64 / f64::from(1 << 20))),
             one.row.memory_calls().to_string(),
             format!("{:.2}", one.row.stall_total_ns as f64 / 1e6),
         ]);
@@ -96,8 +97,8 @@ pub(super) fn answer(tried: &[Tried], place: &Place) -> String {
         return format!("no advice: the run with the defaults ended early: {why}\n");
     }
     if helps(&best.row, row) {
-        let gain = if row.ooms > 0 {
-            format!("requests that failed: {} with the defaults, none with it", row.ooms)
+        let gain = if row.failed() > 0 {
+            format!("requests that failed: {} with the defaults, none with it", row.failed())
         } else {
             format!(
                 "peak reserved falls from {} to {} MiB",
@@ -107,7 +108,7 @@ pub(super) fn answer(tried: &[Tried], place: &Place) -> String {
         };
         return format!("advice: PYTORCH_CUDA_ALLOC_CONF={}\n  {gain}\n", best.conf);
     }
-    if row.ooms > 0 {
+    if row.failed() > 0 {
         return format!("no setting helps: {}\n", why_all_fail(best, default, place));
     }
     format!(
@@ -133,13 +134,15 @@ fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
         );
     }
     let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
-    let fewest = if best.row.ooms < default.row.ooms {
+    let fewest = if best.row.failed() < default.row.failed() {
         format!(
             "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
-            default.row.ooms, best.conf, best.row.ooms
+            default.row.failed(),
+            best.conf,
+            best.row.failed()
         )
     } else {
-        format!("{} fail at best", best.row.ooms)
+        format!("{} fail at best", best.row.failed())
     };
     let device =
         default.row.first_oom_device.map_or_else(String::new, |n| format!(", on device {n}"));
@@ -163,7 +166,7 @@ mod tests {
             live_floor_of_one: live_floor,
             ..Row::default()
         };
-        Tried { rank: 1, conf: conf.into(), verdict: "", saved: 0, row }
+        Tried { rank: 1, conf: conf.into(), verdict: "", saved: Some(0), row }
     }
 
     fn answer_of(best: Tried, default: Tried, capacity: u64) -> String {

@@ -8,6 +8,11 @@ use super::ids::Ids;
 use super::{Plan, PlanBuffer, keep};
 use crate::readers::text::{Csv, Lines, Row};
 
+/// Names of the columns that are needed.
+pub(in crate::readers) const ID: [&str; 3] = ["id", "buffer", "buffer_id"];
+pub(in crate::readers) const LOWER: [&str; 3] = ["lower", "begin", "start"];
+pub(in crate::readers) const UPPER: [&str; 2] = ["upper", "end"];
+
 /// Where the table has what.
 struct Columns {
     id: usize,
@@ -24,10 +29,10 @@ struct Columns {
 pub(super) fn read<R: Read>(lines: Lines<R>) -> Result<Plan, SourceError> {
     let mut csv = Csv::new(lines)?;
     let columns = Columns {
-        id: csv.need(&["id", "buffer", "buffer_id"])?,
-        lower: csv.need(&["lower", "begin", "start"])?,
-        upper: csv.need(&["upper", "end"])?,
-        end_is_last: csv.find(&["upper"]).is_none(),
+        id: csv.need(&ID)?,
+        lower: csv.need(&LOWER)?,
+        upper: csv.need(&UPPER)?,
+        end_is_last: csv.find(&UPPER[..1]).is_none(),
         size: csv.need(&["size"])?,
         alignment: csv.find(&["alignment"]),
         gaps: csv.find(&["gaps"]),

@@ -13,7 +13,7 @@
 //! | `unique` | each `id` has one line |
 //! | `kept` | `offset` and `alignment` are kept beside, so that plans can be compared; `gaps` are not: a buffer with gaps is taken to live through them |
 
-mod csv;
+pub(super) mod csv;
 mod ids;
 mod lifetimes;
 #[cfg(test)]

@@ -21,7 +21,7 @@
 
 mod json;
 mod log;
-mod table;
+pub(super) mod table;
 #[cfg(test)]
 mod tests;
 

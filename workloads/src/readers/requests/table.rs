@@ -8,7 +8,7 @@ use super::Raw;
 use crate::readers::text::{Csv, Row, Unit, date_time};
 
 /// Names of the columns of prompt lengths, in tokens.
-const PROMPT: [&str; 6] = [
+pub(in crate::readers) const PROMPT: [&str; 6] = [
     "ContextTokens",
     "num_prefill_tokens",
     "input_toks",
@@ -17,7 +17,7 @@ const PROMPT: [&str; 6] = [
     "prompt_tokens",
 ];
 /// Names of the columns of answer lengths, in tokens.
-const OUTPUT: [&str; 6] = [
+pub(in crate::readers) const OUTPUT: [&str; 6] = [
     "GeneratedTokens",
     "num_decode_tokens",
     "output_toks",
