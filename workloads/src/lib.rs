@@ -1,10 +1,12 @@
 //! Synthetic workloads and readers of recorded ones for vramlab
 #![forbid(unsafe_code)]
 
+pub(crate) mod arrivals;
 pub mod examples;
 pub mod live;
 pub mod params;
 pub mod readers;
 pub mod registry;
 pub mod rng;
+pub mod serving;
 pub mod synthetic;

@@ -46,6 +46,11 @@ impl Roofline {
         Ok(Self { flops_per_ns: tflops * 1e3, bytes_per_ns: gb_per_s })
     }
 
+    /// Of a device that does so many operations and moves so many bytes a second.
+    pub fn of(flops_per_second: f64, bytes_per_second: f64) -> Self {
+        Self { flops_per_ns: flops_per_second / 1e9, bytes_per_ns: bytes_per_second / 1e9 }
+    }
+
     /// Duration (ns) of work of `flops` operations that moves `bytes`.
     pub fn duration(&self, flops: f64, bytes: u64) -> u64 {
         let compute = flops / self.flops_per_ns;

@@ -38,12 +38,14 @@ use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
 
 use self::detector::Detector;
 use self::network::{Map, Runner};
-use self::pages::{Arrivals, Page, Pages};
+use self::pages::{Page, Pages};
 use self::recogniser::{HEIGHT, Recogniser};
 use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
+use crate::arrivals::Arrivals;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::registry::BoxedSource;
+use crate::rng::Rng;
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
@@ -196,7 +198,7 @@ impl Script for Server {
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
     let number = params.choice("precision", &[("fp32", 4), ("fp16", 2)])?;
-    let mut arrivals = Arrivals::from_params(params, seed)?;
+    let mut arrivals = Arrivals::bursty(params, Rng::new(seed, "ocr.arrivals"))?;
     let arrival = arrivals.next();
     let script = Server {
         arrivals,
