@@ -1,0 +1,448 @@
+//! A server of a language model as a source: it hears how its cache answers, and admits, preempts and retries.
+//!
+//! ```text
+//! weights, activations ─▶ loop: who has arrived ─▶ plan (kv_new, kv_more, kv_free, copy) ─▶ work ─▶ tokens, kv_free
+//! ```
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `memory` | the weights, and the peak of activations, are buffers that stay; so a cache that takes its share of the device finds the blocks that the real server has |
+//! | `step` | one piece of work on the device; the host waits for its end |
+//! | `ahead` | asynchronous: the next step is planned and queued while one is computed, on the other of two streams, in order |
+//! | `never_fits` | a request is turned away, and counted, if its prompt is not below the model's length; if it is refused while nothing runs; or if it was preempted while it ran alone. The cache is asked once more for all its tokens, so that the refusal stands in the run's figures with its numbers |
+//! | `progress` | steps that compute only what was computed before, [`STEPS_IDLE_MAX`] of them in a row, are a livelock: an error |
+//! | `mark` | at the first end of a step after each interval: `30 s: 49 running, 234 waiting` |
+//!
+//! Asks of the cache are such that wait ([`NewSequence::waits`]): a refusal that leads to waiting or to a preemption is no failure of the run. Latencies are
+//! the server's own ([`Served`]), since a request may arrive while the host waits. Left out: the network, the tokenizer, the time of sampling.
+
+use std::collections::VecDeque;
+
+use vramlab_sim::kv::{KeyRun, NewSequence};
+use vramlab_sim::machine::Direction;
+use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
+use vramlab_sim::report::Served;
+use vramlab_sim::source::{Answered, Source, SourceError, Step};
+use vramlab_sim::units::{BufferId, EventId, Nanos, SequenceId, StreamId};
+
+use super::books::{Books, Done, User};
+use super::load::{Coming, Load, keys_of};
+use super::scheduler::{Ask, NewSlots, Pending, RequestId, Scheduler};
+use super::step_time::{Shape, StepTime};
+
+/// Steps in a row that compute nothing new, after which a server is said to be stuck.
+const STEPS_IDLE_MAX: u64 = 10_000;
+
+const WEIGHTS: BufferId = BufferId(0);
+const ACTIVATIONS: BufferId = BufferId(1);
+const WEIGHTS_NAME: NameId = NameId(1);
+const ACTIVATIONS_NAME: NameId = NameId(2);
+const MARK_NAME: NameId = NameId(3);
+
+/// What a server is made of.
+pub struct Setup {
+    /// Who is served when.
+    pub scheduler: Scheduler,
+    /// The requests.
+    pub load: Load,
+    /// How long a step takes.
+    pub time: StepTime,
+    /// Plan a step while one is computed.
+    pub ahead: bool,
+    /// Bytes of the weights.
+    pub weights: u64,
+    /// Bytes that activations, graphs and the like take at their peak.
+    pub activations: u64,
+    /// Bytes of a token's keys and values.
+    pub token_bytes: u64,
+    /// Most tokens of a request.
+    pub max_model_len: u64,
+    /// Between two marks; 0: none.
+    pub mark: Nanos,
+}
+
+/// What the server does next, when nothing is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is there yet.
+    New,
+    /// The weights were asked for; or they and the activations.
+    Loading(bool),
+    /// It asks the scheduler what to do.
+    Planning,
+    /// It waits for the oldest step.
+    Computing,
+    /// It waits for the next request.
+    Waiting(Nanos),
+    /// It has asked once more for a request that never fits.
+    Refusing(SequenceId),
+    /// There is no room for the model, or nobody is left.
+    Over,
+}
+
+/// The server.
+pub struct Server {
+    setup: Setup,
+    state: State,
+    queue: VecDeque<Op>,
+    /// The scheduler's last ask was for this new sequence.
+    asked_new: Option<SequenceId>,
+    /// How it was answered, while its number is freed.
+    refusal: Option<Answered>,
+    next: Option<Coming>,
+    /// By slot of the scheduler's requests.
+    users: Vec<User>,
+    books: Books,
+    /// Steps so far; its stream and event follow from it.
+    steps: u64,
+    idle_steps: u64,
+    /// It was preempted while it ran alone.
+    doomed: Option<RequestId>,
+    marked: Nanos,
+    mark: String,
+    uses: [BufferUse; 1],
+    kv: NewSequence<'static>,
+    keys: Vec<KeyRun>,
+}
+
+impl Server {
+    /// With nobody there yet.
+    pub fn new(mut setup: Setup) -> Self {
+        let next = setup.load.next();
+        Self {
+            setup,
+            state: State::New,
+            queue: VecDeque::new(),
+            asked_new: None,
+            refusal: None,
+            next,
+            users: Vec::new(),
+            books: Books::default(),
+            steps: 0,
+            idle_steps: 0,
+            doomed: None,
+            marked: Nanos(0),
+            mark: String::new(),
+            uses: [BufferUse { id: WEIGHTS, write: false }],
+            kv: NewSequence::default(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Keeps what becomes of each request, for [`Server::log`].
+    #[must_use]
+    pub fn with_log(mut self) -> Self {
+        self.books.log = Some(Vec::new());
+        self
+    }
+
+    /// Requests that were answered, in the order of their ends; empty unless they are kept.
+    pub fn log(&self) -> &[Done] {
+        self.books.log.as_deref().unwrap_or_default()
+    }
+
+    /// Takes in who has arrived.
+    fn arrive(&mut self, now: Nanos) {
+        while let Some(coming) = self.next.take_if(|coming| coming.at <= now) {
+            self.next = self.setup.load.next();
+            self.books.served.requests += 1;
+            if coming.prompt >= self.setup.max_model_len {
+                self.books.served.refused += 1;
+                continue;
+            }
+            let (prompt, max_tokens) = (coming.prompt, coming.output);
+            let request = self.setup.scheduler.add(Pending { prompt, max_tokens, priority: 0 });
+            let slot = request.0 as usize;
+            if self.users.len() <= slot {
+                self.users.resize_with(slot + 1, User::default);
+            }
+            self.users[slot] = User { coming, ..User::default() };
+        }
+    }
+
+    /// The next step of the source, when nothing is queued.
+    fn turn(&mut self, now: Nanos, mut answer: Answered) -> Result<Step, SourceError> {
+        loop {
+            match self.state {
+                State::New => {
+                    self.state = State::Loading(false);
+                    return Ok(Step::Op(load(WEIGHTS, WEIGHTS_NAME, self.setup.weights)));
+                }
+                State::Loading(_) if answer == Answered::OutOfMemory => self.give_up(),
+                State::Loading(false) => {
+                    self.state = State::Loading(true);
+                    let bytes = self.setup.activations;
+                    return Ok(Step::Op(load(ACTIVATIONS, ACTIVATIONS_NAME, bytes)));
+                }
+                State::Loading(true) => self.begin_step(now),
+                State::Waiting(time) => self.begin_step(now.max(time)),
+                State::Refusing(seq) => {
+                    self.begin_step(now);
+                    return Ok(Step::Op(Op::KvFree { seq }));
+                }
+                State::Planning => {
+                    // a sequence that was refused has its number until it is freed
+                    if let Some(seq) = self.asked_new.take()
+                        && !matches!(answer, Answered::Slots { .. })
+                    {
+                        self.refusal = Some(answer);
+                        return Ok(Step::Op(Op::KvFree { seq }));
+                    }
+                    let ask = self.setup.scheduler.next(self.refusal.take().unwrap_or(answer));
+                    answer = Answered::Done;
+                    if let Some(step) = self.act(ask, now)? {
+                        return Ok(step);
+                    }
+                }
+                State::Computing => {
+                    self.setup.scheduler.complete();
+                    self.tokens(now);
+                    self.state = State::Planning;
+                    answer = Answered::Done;
+                    if let Some(mark) = self.due_mark(now) {
+                        return Ok(Step::Op(mark));
+                    }
+                }
+                State::Over => return Ok(Step::End),
+            }
+        }
+    }
+
+    /// There is no room for the model: nobody is served.
+    fn give_up(&mut self) {
+        self.state = State::Over;
+        while self.next.take().is_some() {
+            self.books.served.requests += 1;
+            self.books.served.refused += 1;
+            self.next = self.setup.load.next();
+        }
+    }
+
+    fn begin_step(&mut self, now: Nanos) {
+        self.arrive(now);
+        self.state = State::Planning;
+    }
+
+    /// Does what the scheduler asks for; `None` if that took no op.
+    fn act(&mut self, ask: Ask, now: Nanos) -> Result<Option<Step>, SourceError> {
+        let op = match ask {
+            Ask::New(slots) => {
+                self.asked_new = Some(SequenceId(slots.request.0));
+                self.new_sequence(&slots, true)
+            }
+            Ask::More { request, from, tokens } => {
+                let user = &self.users[request.0 as usize];
+                keys_of(&user.coming, from, tokens, &mut self.keys);
+                self.kv = NewSequence { tokens, waits: true, ..NewSequence::default() };
+                Op::KvMore { seq: SequenceId(request.0) }
+            }
+            Ask::Free(request) => Op::KvFree { seq: SequenceId(request.0) },
+            Ask::SwapOut { tokens, .. } => {
+                self.books.served.swaps += 1;
+                self.copy(Direction::DeviceToHost, tokens)
+            }
+            Ask::SwapIn { tokens, .. } => self.copy(Direction::HostToDevice, tokens),
+            Ask::Planned => return self.planned(now),
+            Ask::Idle => {
+                let alone = self.doomed.filter(|_| self.setup.scheduler.flights() == 0);
+                if let Some(request) = alone {
+                    return Ok(Some(self.refuse(request)));
+                }
+                self.begin_step(now);
+                return Ok(None);
+            }
+        };
+        Ok(Some(Step::Op(op)))
+    }
+
+    fn copy(&self, direction: Direction, tokens: u64) -> Op {
+        let bytes = tokens.saturating_mul(self.setup.token_bytes);
+        Op::Copy { stream: StreamId(0), direction, bytes }
+    }
+
+    fn new_sequence(&mut self, slots: &NewSlots, waits: bool) -> Op {
+        let user = &self.users[slots.request.0 as usize];
+        keys_of(&user.coming, 0, slots.tokens, &mut self.keys);
+        self.kv = NewSequence {
+            tokens: slots.tokens,
+            keys: &[],
+            chunk: slots.chunk,
+            whole: slots.whole,
+            headroom: slots.reserve.then_some(0),
+            watermark: slots.watermark,
+            waits,
+            token_bytes: Some(self.setup.token_bytes),
+        };
+        Op::KvNew { seq: SequenceId(slots.request.0) }
+    }
+
+    /// A step is planned: it is queued on the device, or there is nothing to compute.
+    fn planned(&mut self, now: Nanos) -> Result<Option<Step>, SourceError> {
+        let scheduler = &mut self.setup.scheduler;
+        let preempted = scheduler.preempted();
+        self.books.served.preemptions += preempted.len() as u64;
+        self.books.crowd(scheduler.running().len(), scheduler.waiting_len());
+        let (mut shape, mut new) = (Shape::default(), false);
+        for part in scheduler.plan() {
+            shape.add(part.tokens, part.computed, part.gives);
+            let user = &mut self.users[part.request.0 as usize];
+            new |= self.books.computes(user, part.computed, part.tokens);
+        }
+        let empty = scheduler.plan().is_empty();
+        if empty && scheduler.running().is_empty() {
+            self.doomed = preempted.last().copied().or(self.doomed);
+        }
+        scheduler.launch();
+        if !empty {
+            self.idle_steps = if new { 0 } else { self.idle_steps + 1 };
+            self.check_progress()?;
+            self.work(&shape);
+        }
+        let flights = self.setup.scheduler.flights() as u64;
+        if flights > 0 && (empty || flights > 1 || !self.setup.ahead) {
+            let oldest = self.stream(self.steps - flights);
+            self.queue.push_back(Op::Sync { stream: Some(oldest) });
+            self.state = State::Computing;
+        } else if flights > 0 {
+            self.begin_step(now); // the next one is planned ahead
+        } else {
+            return Ok(Some(self.rest()));
+        }
+        Ok(self.queue.pop_front().map(Step::Op))
+    }
+
+    /// The step of a number is on one of two streams, if they are planned ahead.
+    fn stream(&self, step: u64) -> StreamId {
+        StreamId(if self.setup.ahead { (step % 2) as u32 } else { 0 })
+    }
+
+    fn work(&mut self, shape: &Shape) {
+        let (stream, duration) = (self.stream(self.steps), self.setup.time.ns(shape));
+        self.books.served.steps += 1;
+        if self.setup.ahead && self.steps > 0 {
+            let event = EventId(self.stream(self.steps - 1).0);
+            self.queue.push_back(Op::Wait { event, stream });
+        }
+        self.queue.push_back(Op::Work { stream, duration });
+        if self.setup.ahead {
+            self.queue.push_back(Op::Event { event: EventId(stream.0), stream });
+        }
+        self.steps += 1;
+    }
+
+    fn check_progress(&self) -> Result<(), SourceError> {
+        if self.idle_steps < STEPS_IDLE_MAX {
+            return Ok(());
+        }
+        let scheduler = &self.setup.scheduler;
+        let (running, waiting) = (scheduler.running().len(), scheduler.waiting_len());
+        Err(SourceError {
+            place: format!("step {}", self.steps),
+            what: format!(
+                "livelock: {STEPS_IDLE_MAX} steps computed nothing that was not computed before ({running} running, {waiting} waiting); expected progress"
+            ),
+        })
+    }
+
+    /// Nothing is computed and nothing could be planned: somebody never fits, or nobody is there.
+    fn rest(&mut self) -> Step {
+        if let Some(request) = self.doomed.or_else(|| self.setup.scheduler.waiting().next()) {
+            return self.refuse(request);
+        }
+        if let Some(coming) = &self.next {
+            self.state = State::Waiting(coming.at);
+            return Step::WaitUntil(coming.at);
+        }
+        self.state = State::Over;
+        self.queue.push_back(Op::Free { id: WEIGHTS, stream: None });
+        Step::Op(Op::Free { id: ACTIVATIONS, stream: None })
+    }
+
+    /// Turns away who never fits (rule `never_fits`).
+    fn refuse(&mut self, request: RequestId) -> Step {
+        self.doomed = None;
+        let tokens = self.setup.scheduler.known(request);
+        self.setup.scheduler.refuse(request);
+        self.books.served.refused += 1;
+        self.state = State::Refusing(SequenceId(request.0));
+        let (chunk, whole, reserve, watermark) = (None, false, true, false);
+        let ask = NewSlots { request, tokens, chunk, whole, reserve, watermark };
+        Step::Op(self.new_sequence(&ask, false))
+    }
+
+    /// The tokens of the step that has ended.
+    fn tokens(&mut self, now: Nanos) {
+        for output in self.setup.scheduler.outputs() {
+            let user = &mut self.users[output.request.0 as usize];
+            self.books.token(user, output.number, output.finished, now);
+        }
+    }
+
+    fn due_mark(&mut self, now: Nanos) -> Option<Op> {
+        let every = self.setup.mark.0;
+        let due = now.0.checked_div(every)?.saturating_mul(every);
+        if due <= self.marked.0 {
+            return None;
+        }
+        self.marked = Nanos(due);
+        let scheduler = &self.setup.scheduler;
+        let (running, waiting) = (scheduler.running().len(), scheduler.waiting_len());
+        let seconds = due as f64 / 1e9;
+        self.mark = format!("{seconds} s: {running} running, {waiting} waiting");
+        Some(Op::Mark { name: MARK_NAME })
+    }
+}
+
+fn load(id: BufferId, site: NameId, size: u64) -> Op {
+    Op::Alloc { id, stream: StreamId(0), site, size }
+}
+
+impl Source for Server {
+    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
+        match self.queue.pop_front() {
+            Some(op) => Ok(Step::Op(op)),
+            None => self.turn(now, last),
+        }
+    }
+
+    fn uses(&self) -> &[BufferUse] {
+        &self.uses
+    }
+
+    fn touch(&self) -> TouchRange {
+        TouchRange::default()
+    }
+
+    fn kv(&self) -> NewSequence<'_> {
+        NewSequence { keys: &self.keys, ..self.kv }
+    }
+
+    fn text(&self, name: NameId) -> &str {
+        match name {
+            WEIGHTS_NAME => "weights",
+            ACTIVATIONS_NAME => "activations",
+            MARK_NAME => &self.mark,
+            _ => "",
+        }
+    }
+
+    fn name(&self, id: BufferId) -> u64 {
+        u64::from(id.0)
+    }
+
+    fn sequence(&self, seq: SequenceId) -> u64 {
+        self.users.get(seq.0 as usize).map_or(0, |user| user.coming.number)
+    }
+
+    fn served(&self) -> Option<Served> {
+        Some(self.books.figures())
+    }
+
+    fn independent(&self) -> bool {
+        false
+    }
+
+    fn gaps(&self) -> u64 {
+        0
+    }
+}
