@@ -47,4 +47,5 @@ mod write;
 
 pub use explain::not_utf8;
 pub use read::JsonlSource;
+pub use slots::Slots;
 pub use write::{Header, JsonlWriter};

@@ -1,0 +1,114 @@
+//! Instances of static placement: buffers with a size and a life, all known beforehand.
+//!
+//! | format | what it has | source |
+//! |---|---|---|
+//! | MiniMalloc CSV | `id` (`buffer`, `buffer_id`), `lower` (`begin`, `start`), `upper` or `end`, `size`; perhaps `alignment`, `gaps`, `offset` | google/minimalloc, src/converter.cc |
+//! | lifetime log | three numbers a line, separated by blanks: op of the request, op of the free, bytes | Lin-Mao/allocatorSim 5718151c13e1, input |
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `half_open` | a buffer lives from `lower` on, up to before `upper`: one that ends where another begins makes room for it |
+//! | `end_is_last` | a column called `end` names the last time at which the buffer is live, so `upper` is one more |
+//! | `order` | times are an order, no ns: ops follow each other at once; at equal times frees come first |
+//! | `unique` | each `id` has one line |
+//! | `kept` | `offset` and `alignment` are kept beside, so that plans can be compared; `gaps` are not: a buffer with gaps is taken to live through them |
+
+mod csv;
+mod lifetimes;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::path::Path;
+
+use vramlab_sim::source::SourceError;
+
+use super::bytes::{self, FileError};
+use super::events::{Events, Life, of_lives};
+use super::text::Lines;
+pub(super) use lifetimes::is_lifetime;
+
+/// Most buffers that are held.
+const BUFFERS_MAX: usize = 20_000_000;
+
+/// One buffer of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanBuffer {
+    /// What the file calls it.
+    pub name: Box<str>,
+    /// First time at which it is live.
+    pub lower: u64,
+    /// First time at which it is live no more.
+    pub upper: u64,
+    /// Bytes (or the units of the file).
+    pub size: u64,
+    /// Where the file's own plan puts it, if it has one.
+    pub offset: Option<u64>,
+    /// What its offset has to be a multiple of.
+    pub alignment: u64,
+}
+
+/// An instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order of the file.
+    pub buffers: Vec<PlanBuffer>,
+    /// Buffers whose `gaps` were left out.
+    pub gaps_left_out: u64,
+}
+
+impl Plan {
+    /// Requests and frees in order of time. A buffer's number is that in the file, or that of its line (from 0) where it has a name.
+    pub fn events(&self) -> Events {
+        let numbered = self.buffers.iter().all(|buffer| buffer.name.parse::<u64>().is_ok());
+        let life = |(line, buffer): (u64, &PlanBuffer)| Life {
+            name: buffer.name.parse().ok().filter(|_| numbered).unwrap_or(line),
+            lower: buffer.lower,
+            upper: buffer.upper,
+            size: buffer.size,
+        };
+        of_lives(&(0..).zip(&self.buffers).map(life).collect::<Vec<_>>())
+    }
+
+    /// Bytes that the file's own plan needs: the highest end of a buffer; `None` if a buffer has no offset.
+    pub fn planned_bytes(&self) -> Option<u64> {
+        let end = |buffer: &PlanBuffer| buffer.offset?.checked_add(buffer.size);
+        self.buffers.iter().map(end).try_fold(0, |most, end| Some(most.max(end?)))
+    }
+}
+
+/// Reads a file of either format, plain or compressed.
+///
+/// # Errors
+/// It cannot be read, or a line is bad; the error names the file.
+pub fn open(path: &Path) -> Result<Plan, FileError> {
+    let named = |error: SourceError| FileError::new(path, error);
+    read(bytes::open(path)?, "plan").map_err(named)
+}
+
+/// As [`open`], from anywhere; `origin` names it in messages.
+///
+/// # Errors
+/// It cannot be read, or a line is bad: line, found, expected.
+pub fn read(input: impl Read, origin: &str) -> Result<Plan, SourceError> {
+    let lines = Lines::new(input, origin)?;
+    match is_lifetime(lines.rest()) {
+        true => lifetimes::read(lines),
+        false => csv::read(lines),
+    }
+}
+
+/// Keeps a buffer, if there is room and its life is one.
+fn keep(plan: &mut Plan, buffer: PlanBuffer) -> Result<(), String> {
+    if buffer.upper < buffer.lower {
+        let PlanBuffer { lower, upper, .. } = buffer;
+        return Err(format!(
+            "found a life from {lower} to {upper}, expected an end that is not before its beginning"
+        ));
+    }
+    if plan.buffers.len() == BUFFERS_MAX {
+        return Err(format!("found over {BUFFERS_MAX} buffers, expected fewer"));
+    }
+    plan.buffers.push(buffer);
+    Ok(())
+}
