@@ -66,6 +66,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
+    /// Ours beside what real systems measured
+    Measured(commands::measured::MeasuredArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -110,6 +112,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Replay(args)) => commands::replay::run(&args, common),
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -10,6 +10,7 @@
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
+//! | [`measured`] | our simulation beside what real systems measured |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -25,6 +26,7 @@ pub mod inputs;
 pub mod job;
 pub mod least;
 pub mod live;
+pub mod measured;
 pub mod output;
 pub mod per_op;
 pub mod progress;

@@ -3,6 +3,7 @@
 use vramlab_sim::Source;
 
 use crate::params::{ParamDoc, ParamError, Params, nearest};
+use crate::serving::llm;
 use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
@@ -57,6 +58,13 @@ pub const WORKLOADS: &[Workload] = &[
         STREAMS_AND_ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
+    ),
+    entry(
+        "llm",
+        llm::PARAMS,
+        STREAMS_AND_ACCESSES,
+        llm::build,
+        "a server of a language model: continuous batching over a cache of keys and values",
     ),
     entry(
         "churn",
@@ -128,6 +136,7 @@ mod tests {
             ("bert", "steps"),
             ("varlen", "steps"),
             ("ocr", "pages"),
+            ("llm", "requests"),
             ("churn", "allocs"),
             ("fragment", "rounds"),
         ] {

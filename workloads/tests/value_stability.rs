@@ -44,6 +44,7 @@ fn fields(op: &Op) -> Vec<u64> {
         }
         Op::Sync { stream: s } => vec![s.as_ref().map_or(u64::MAX, stream)],
         Op::Request { req } | Op::Response { req } => vec![*req],
+        Op::KvNew { seq } | Op::KvMore { seq } | Op::KvFree { seq } => vec![u64::from(seq.0)],
         Op::EmptyCache | Op::Mark { .. } => vec![],
         other => panic!("no synthetic workload yields {other:?}: add it here"),
     }
@@ -60,9 +61,9 @@ fn direction_number(direction: Direction) -> u64 {
 /// The first `lines` records that begin with a word of `shown` (all, if it is empty) as text, and the digest over all.
 fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64) {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-    let mut first = Vec::new();
+    let (mut first, mut answer) = (Vec::new(), Answered::Done);
     loop {
-        let mut line = match source.next(Nanos(0), Answered::Done).unwrap() {
+        let mut line = match source.next(Nanos(0), std::mem::take(&mut answer)).unwrap() {
             Step::End => return (first, digest.0),
             Step::WaitUntil(time) => {
                 digest.text("wait until");
@@ -78,6 +79,16 @@ fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64
                     let text = source.text(name);
                     digest.text(text);
                     line += &format!(" {text}");
+                }
+                if let Op::KvNew { .. } | Op::KvMore { .. } = op {
+                    // a cache that finds nothing and has room for all
+                    answer = Answered::Slots { hit: 0, blocks: 0 };
+                    let ask = source.kv();
+                    digest.number(ask.tokens);
+                    let numbers =
+                        ask.keys.iter().flat_map(|run| [run.stream, run.first, run.count]);
+                    numbers.for_each(|number| digest.number(number));
+                    line += &format!(" {}", ask.tokens);
                 }
                 line
             }
@@ -194,6 +205,11 @@ fn value_stability_fragment() {
         ],
         0xb82a_2064_15b7_c1b5,
     );
+}
+
+#[test]
+fn value_stability_llm() {
+    check("llm", "alloc wait kv_new", &["", "", "", "", "", ""], 0);
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod convert;
 pub mod inspect;
 pub mod list;
+pub mod measured;
 pub mod replay;
 pub mod verify;
 

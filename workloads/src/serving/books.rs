@@ -10,7 +10,7 @@ use super::load::Coming;
 pub(super) struct User {
     pub(super) coming: Coming,
     /// When its first token was there.
-    first: Nanos,
+    pub(super) first: Nanos,
     /// Tokens of it that were computed once.
     pub(super) reached: u64,
 }

@@ -26,9 +26,19 @@ use crate::synthetic::cost::Roofline;
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
-    doc("model", "llama-3.1-8b", "-", "llama-3.1-8b, llama-3.1-70b, llama-2-7b, llama-2-13b or qwen3-30b-a3b"),
+    doc(
+        "model",
+        "llama-3.1-8b",
+        "-",
+        "llama-3.1-8b, llama-3.1-70b, llama-2-7b, llama-2-13b or qwen3-30b-a3b",
+    ),
     doc("trace", "none", "-", "file of recorded requests; none: requests are drawn"),
-    doc("requests", "500", "requests", "how many are drawn, or the most that are taken of a trace (0: all)"),
+    doc(
+        "requests",
+        "auto",
+        "requests",
+        "how many are drawn, or the most that are taken of a trace; auto: 500, or all",
+    ),
     doc("speed", "1", "-", "recorded times between arrivals are divided by this"),
     doc("arrivals", "poisson", "-", "poisson, bursty or diurnal; of a trace without times too"),
     doc("rate", "3", "requests/s", "arrivals, while calm or on average"),
@@ -46,20 +56,58 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("max_num_seqs", "256", "requests", "most requests that run"),
     doc("max_num_batched_tokens", "2048", "tokens", "most tokens of a step"),
     doc("max_model_len", "auto", "tokens", "most tokens of a request; auto: the model's"),
-    doc("long_prefill_token_threshold", "0", "tokens", "most tokens of a chunk while others are there; 0: no cap"),
+    doc(
+        "long_prefill_token_threshold",
+        "0",
+        "tokens",
+        "most tokens of a chunk while others are there; 0: no cap",
+    ),
     doc("enable_chunked_prefill", "true", "-", "a prompt may be computed in chunks"),
-    doc("scheduler_reserve_full_isl", "true", "-", "a request comes in only if all its known tokens have room"),
+    doc(
+        "scheduler_reserve_full_isl",
+        "true",
+        "-",
+        "a request comes in only if all its known tokens have room",
+    ),
     doc("async_scheduling", "true", "-", "plan a step while the one before is computed"),
-    doc("preemption", "recompute", "-", "recompute, or swap (keep keys and values in host memory; needs async_scheduling=false)"),
+    doc(
+        "preemption",
+        "recompute",
+        "-",
+        "recompute, or swap (keep keys and values in host memory; needs async_scheduling=false)",
+    ),
     doc("swap_space", "4GiB", "B", "host memory for swapped keys and values"),
-    doc("reservation", "dynamic", "-", "dynamic, or static (all slots of prompt and answer at admission)"),
-    doc("batching", "continuous", "-", "continuous, or static (nobody comes in while something runs)"),
+    doc(
+        "reservation",
+        "dynamic",
+        "-",
+        "dynamic, or static (all slots of prompt and answer at admission)",
+    ),
+    doc(
+        "batching",
+        "continuous",
+        "-",
+        "continuous, or static (nobody comes in while something runs)",
+    ),
     doc("weights", "auto", "B", "bytes of the weights; auto: the model's"),
-    doc("activations", "896MiB", "B", "peak of activations, graphs and buffers beside the weights and the context"),
-    doc("step", "roofline", "-", "time of a step: roofline; or A/B/C in ns: max(A, B x tokens) + C x tokens looked at; or line:A/B/C"),
+    doc(
+        "activations",
+        "896MiB",
+        "B",
+        "peak of activations, graphs and buffers beside the weights and the context",
+    ),
+    doc(
+        "step",
+        "roofline",
+        "-",
+        "time of a step: roofline; or A/B/C in ns: max(A, B x tokens) + C x tokens looked at; or line:A/B/C",
+    ),
     doc("device", "a100-80gb", "-", "whose rates the roofline has"),
     doc("mark", "60", "s", "a mark at the first end of a step after each such time; 0: none"),
 ];
+
+/// Requests that are drawn, if nobody says.
+const REQUESTS_DRAWN: u64 = 500;
 
 /// Builds it.
 ///
@@ -137,7 +185,8 @@ fn config(
         scheduler_reserve_full_isl: params.flag("scheduler_reserve_full_isl")?,
         policy: Policy::Fcfs,
         swap_tokens,
-        static_reservation: params.choice("reservation", &[("dynamic", false), ("static", true)])?,
+        static_reservation: params
+            .choice("reservation", &[("dynamic", false), ("static", true)])?,
         static_batching: params.choice("batching", &[("continuous", false), ("static", true)])?,
     })
 }
@@ -159,10 +208,13 @@ fn load(
         }
         _ => return Err(params.bad("arrivals", "poisson, bursty or diurnal")),
     };
-    let count = params.count("requests", 0..=REPEATS_MAX)?;
+    let count = match params.text("requests") {
+        "auto" => None,
+        _ => Some(params.count("requests", 1..=REPEATS_MAX)?),
+    };
     let lengths = match log {
         Some(log) => Lengths::Recorded {
-            count: if count == 0 { u64::MAX } else { count },
+            count: count.unwrap_or(u64::MAX),
             speed: params.number("speed", 1e-6..=1e6)?,
             log,
         },
@@ -181,7 +233,7 @@ fn load(
                 texts: Rng::new(seed, "llm.texts"),
                 shared: params.count("shared_prefix", 0..=1 << 32)?,
                 groups: params.count("shared_texts", 1..=1 << 32)?,
-                left: count,
+                left: count.unwrap_or(REQUESTS_DRAWN),
             }
         }
     };
@@ -191,8 +243,9 @@ fn load(
 fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
     let text = params.text("step");
     if text == "roofline" {
-        let device = profile::device(params.text("device"))
-            .map_err(|error| params.bad("device", format_args!("a device that is built in ({error})")))?;
+        let device = profile::device(params.text("device")).map_err(|error| {
+            params.bad("device", format_args!("a device that is built in ({error})"))
+        })?;
         let rate = device.flops("bf16");
         return Ok(StepTime::Roofline(*model, Roofline::of(rate, device.memory_bytes_per_second)));
     }
@@ -205,7 +258,9 @@ fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
         .map(|number| number.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0))
         .collect();
     let Some([step, token, look]) = numbers.as_deref() else {
-        return Err(params.bad("step", "roofline, or three numbers of 0 or more: A/B/C or line:A/B/C"));
+        return Err(
+            params.bad("step", "roofline, or three numbers of 0 or more: A/B/C or line:A/B/C")
+        );
     };
     let constants = Constants { step: *step, token: *token, look: *look };
     Ok(if line { StepTime::Line(constants) } else { StepTime::Fitted(constants) })

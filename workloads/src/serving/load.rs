@@ -82,9 +82,10 @@ pub struct Load {
     pub(super) number: u64,
 }
 
-impl Load {
-    /// The next request; `None` after the last.
-    pub fn next(&mut self) -> Option<Coming> {
+impl Iterator for Load {
+    type Item = Coming;
+
+    fn next(&mut self) -> Option<Coming> {
         let number = self.number;
         let mut coming = match &mut self.lengths {
             Lengths::Drawn { left: 0, .. } => return None,
@@ -166,12 +167,8 @@ mod tests {
     use super::*;
 
     fn drawn(shared: u64, left: u64) -> Load {
-        let length = |purpose, median| Length {
-            rng: Rng::new(0, purpose),
-            median,
-            sigma: 0.9,
-            most: 5000,
-        };
+        let length =
+            |purpose, median| Length { rng: Rng::new(0, purpose), median, sigma: 0.9, most: 5000 };
         Load {
             arrivals: Arrivals::poisson(Rng::new(0, "llm.arrivals"), 5.0),
             lengths: Lengths::Drawn {
@@ -189,10 +186,16 @@ mod tests {
     #[test]
     fn value_stability() {
         let mut load = drawn(100, 3);
-        let seen: Vec<_> = std::iter::from_fn(|| load.next())
-            .map(|coming| (coming.at.0, coming.prompt, coming.output, coming.keys[0].stream - COMMON_TEXTS))
+        let seen: Vec<_> = load
+            .by_ref()
+            .map(|coming| {
+                (coming.at.0, coming.prompt, coming.output, coming.keys[0].stream - COMMON_TEXTS)
+            })
             .collect();
-        assert_eq!(seen, [(0, 0, 0, 0)]);
+        assert_eq!(
+            seen,
+            [(180_071_343, 2433, 28, 1), (636_972_948, 5000, 135, 1), (666_820_676, 5000, 37, 1)]
+        );
     }
 
     #[test]
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn drawn_lengths_have_the_median_and_the_tail_that_they_are_given() {
         let mut load = drawn(0, 4000);
-        let mut prompts: Vec<u64> = std::iter::from_fn(|| load.next()).map(|c| c.prompt).collect();
+        let mut prompts: Vec<u64> = load.by_ref().map(|c| c.prompt).collect();
         prompts.sort_unstable();
         assert!((960..1080).contains(&prompts[2000]), "{}", prompts[2000]);
         assert_eq!(prompts.last(), Some(&5000));

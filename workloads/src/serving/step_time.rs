@@ -113,7 +113,7 @@ mod tests {
         let mut one = Shape::default();
         one.add(1, 1000, true);
         // 15.01 GB of weights without the embedding, and 1001 tokens of 131,072 bytes
-        assert_eq!(time.ns(&one) / 1000, (15_009_849_344 + 1001 * 131_072) / 1008_000);
+        assert_eq!(time.ns(&one) / 1000, (15_009_849_344 + 1001 * 131_072) / 1_008_000);
         let mut many = Shape::default();
         many.add(2048, 0, true);
         let flops = 2.0 * 6_979_321_856.0 * 2048.0;

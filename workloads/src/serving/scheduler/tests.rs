@@ -56,7 +56,11 @@ impl Cache {
                     Answered::Done
                 }
                 Ask::Planned => {
-                    plan = scheduler.plan().iter().map(|p| (p.request.0, p.tokens, p.computed)).collect();
+                    plan = scheduler
+                        .plan()
+                        .iter()
+                        .map(|p| (p.request.0, p.tokens, p.computed))
+                        .collect();
                     scheduler.launch();
                     if scheduler.flights() > 1 || plan.is_empty() || !self.ahead {
                         scheduler.complete();
@@ -84,7 +88,10 @@ fn swap_keeps_what_was_computed_and_copies_it_back() {
     assert_eq!(cache.step(&mut scheduler), [(0, 4, 0), (1, 4, 0)]);
     assert_eq!(cache.step(&mut scheduler), [(0, 1, 4), (1, 1, 4)]);
     assert_eq!(cache.step(&mut scheduler), [(0, 1, 5)], "the second makes room");
-    assert_eq!((scheduler.preempted(), &cache.copied[..]), (&[RequestId(1)][..], &[(false, 5)][..]));
+    assert_eq!(
+        (scheduler.preempted(), &cache.copied[..]),
+        (&[RequestId(1)][..], &[(false, 5)][..])
+    );
     assert_eq!(cache.step(&mut scheduler), [(0, 1, 6)]);
     assert_eq!(cache.step(&mut scheduler), [(1, 1, 5)], "nothing is computed again");
     assert_eq!((cache.copied.last(), cache.free), (Some(&(true, 5)), 10));

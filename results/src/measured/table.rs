@@ -1,0 +1,238 @@
+//! Ours beside measured, as lines.
+
+use serde::Serialize;
+
+use super::fit::{self, Fit, SEEN};
+use super::recorded::{Run, Times};
+use super::rerun::{Rerun, rerun};
+use crate::failure::Failure;
+use crate::output::Grid;
+
+/// One quantity of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The run.
+    pub run: String,
+    /// What is compared.
+    pub quantity: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// As it was measured; nothing where it was not.
+    pub measured: Option<f64>,
+    /// Ours, with step times fitted on the first requests of the run.
+    pub fitted: Option<f64>,
+    /// Its error, as a share of what was measured.
+    pub fitted_error: Option<f64>,
+    /// Ours, with step times from the card's data sheet alone.
+    pub roofline: Option<f64>,
+    /// Its error.
+    pub roofline_error: Option<f64>,
+}
+
+impl Line {
+    fn new(run: &Run, quantity: impl Into<String>, unit: &'static str) -> Self {
+        let (run, quantity) = (run.name.clone(), quantity.into());
+        let (measured, fitted, roofline) = (None, None, None);
+        Self {
+            run,
+            quantity,
+            unit,
+            measured,
+            fitted,
+            fitted_error: None,
+            roofline,
+            roofline_error: None,
+        }
+    }
+
+    fn with(mut self, measured: Option<f64>, fitted: Option<f64>, roofline: Option<f64>) -> Self {
+        let error = |ours: Option<f64>| {
+            let (ours, measured) = (ours?, measured.filter(|measured| *measured != 0.0)?);
+            Some(ours / measured - 1.0)
+        };
+        (self.fitted_error, self.roofline_error) = (error(fitted), error(roofline));
+        (self.measured, self.fitted, self.roofline) = (measured, fitted, roofline);
+        self
+    }
+}
+
+/// What of a request is compared: its name, and how it is taken.
+type Latency = (&'static str, fn(&Times) -> Option<f64>);
+
+const LATENCIES: [Latency; 3] = [
+    ("ttft", |times| Some(times.ttft as f64)),
+    ("tpot", Times::tpot),
+    ("e2e", |times| Some(times.e2e as f64)),
+];
+
+/// All lines of a run.
+///
+/// # Errors
+/// A run that cannot be rerun.
+pub fn lines(run: &Run) -> Result<Vec<Line>, Failure> {
+    let fit = fit::fit(run)?;
+    let fitted = rerun(run, &fit.step(), usize::MAX)?;
+    let bare = Fit { constants: fit::roofline(run), ..fit };
+    let roofline = rerun(run, &bare.step(), usize::MAX)?;
+    let mut lines = capacity(run, &fitted);
+    lines.extend(constants(run, &fit));
+    lines.extend(latencies(run, &fitted, &roofline));
+    lines.extend(curve(run, &fitted, &roofline));
+    Ok(lines)
+}
+
+/// Blocks of the cache (the null block with them).
+fn capacity(run: &Run, ours: &Rerun) -> Vec<Line> {
+    let blocks = ours.report.kv.map(|kv| kv.blocks_free + kv.blocks_used.current + 1);
+    let (measured, ours) = (run.blocks.map(|b| b as f64), blocks.map(|b| b as f64));
+    vec![Line::new(run, "KV capacity", "blocks").with(measured, ours, ours)]
+}
+
+fn constants(run: &Run, fit: &Fit) -> Vec<Line> {
+    let names = ["step", "token", "token looked at"];
+    let (roofline, fitted) = (fit::roofline(run), fit.constants);
+    let mut lines: Vec<Line> = (0..3)
+        .map(|i| {
+            let quantity = format!("constant: {}", names[i]);
+            Line::new(run, quantity, "ns").with(None, Some(fitted[i]), Some(roofline[i]))
+        })
+        .collect();
+    let left = Line::new(run, "left by the fit", "-").with(None, Some(fit.distance), None);
+    lines.push(left);
+    lines
+}
+
+/// Mean and P99 of each latency, over the requests that the fit did not see.
+fn latencies(run: &Run, fitted: &Rerun, roofline: &Rerun) -> Vec<Line> {
+    let measured: Vec<Option<Times>> = run.measured().into_iter().map(Some).collect();
+    let mut lines = Vec::new();
+    for (name, of) in LATENCIES {
+        for (title, summary) in [("mean", mean as fn(&mut [f64]) -> Option<f64>), ("P99", p99)] {
+            let value = |times: &[Option<Times>]| {
+                let rest = times.iter().skip(SEEN).flatten();
+                summary(&mut rest.filter_map(of).collect::<Vec<f64>>()).map(|ns| ns / 1e9)
+            };
+            let values = (value(&measured), value(&fitted.times), value(&roofline.times));
+            let line = Line::new(run, format!("{name} {title}"), "s");
+            lines.push(line.with(values.0, values.1, values.2));
+        }
+    }
+    let preemptions = |rerun: &Rerun| rerun.report.served.map(|s| s.preemptions as f64);
+    let line = Line::new(run, "preemptions", "-");
+    lines.push(line.with(None, preemptions(fitted), preemptions(roofline)));
+    lines
+}
+
+fn mean(values: &mut [f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The value that 99 % do not pass.
+fn p99(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() * 99).div_ceil(100);
+    values.get(rank.checked_sub(1)?).copied()
+}
+
+/// Use of the cache at whole seconds.
+fn curve(run: &Run, fitted: &Rerun, roofline: &Rerun) -> Vec<Line> {
+    if run.curve.is_empty() {
+        return Vec::new();
+    }
+    let ours = |rerun: &Rerun| -> Vec<(f64, f64)> { use_of(rerun) };
+    let (fitted, roofline) = (ours(fitted), ours(roofline));
+    let average = |points: &[(f64, f64)]| mean(&mut points.iter().map(|p| p.1).collect::<Vec<_>>());
+    let far = |ours: &[(f64, f64)]| {
+        let both = run.curve.iter().map(|(t, used)| (used - at(ours, *t)).abs());
+        mean(&mut both.collect::<Vec<_>>())
+    };
+    let end = |points: &[(f64, f64)]| points.last().map(|p| p.0);
+    vec![
+        Line::new(run, "KV use, mean", "-").with(
+            average(&run.curve),
+            average(&fitted),
+            average(&roofline),
+        ),
+        Line::new(run, "KV use, mean distance by second", "-").with(
+            None,
+            far(&fitted),
+            far(&roofline),
+        ),
+        Line::new(run, "end", "s").with(end(&run.curve), end(&fitted), end(&roofline)),
+    ]
+}
+
+/// By second: the share of blocks in use at the first end of a step after it.
+fn use_of(rerun: &Rerun) -> Vec<(f64, f64)> {
+    let share = |(used, free): (u64, u64)| used as f64 / (used + free).max(1) as f64;
+    let marks = rerun.report.marks.iter();
+    marks.map(|mark| ((mark.time.0 / 1_000_000_000) as f64, share(mark.kv_blocks))).collect()
+}
+
+/// The last value at or before a time; 0 before the first and after the last.
+fn at(points: &[(f64, f64)], time: f64) -> f64 {
+    let after = points.partition_point(|(t, _)| *t <= time);
+    if after == points.len() && points.last().is_some_and(|(t, _)| *t < time) {
+        return 0.0;
+    }
+    after.checked_sub(1).map_or(0.0, |i| points[i].1)
+}
+
+/// Lines as a table.
+pub fn print(lines: &[Line], markdown: bool) -> String {
+    let titles =
+        ["run<", "quantity<", "unit<", "measured", "fitted", "error", "roofline", "error "];
+    let mut grid = Grid::new(&titles);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
+    let error = |value: Option<f64>| {
+        value.map_or_else(|| "-".to_owned(), |error| format!("{:+.1} %", error * 100.0))
+    };
+    for line in lines {
+        grid.row(vec![
+            line.run.clone(),
+            line.quantity.clone(),
+            line.unit.to_owned(),
+            number(line.measured),
+            number(line.fitted),
+            error(line.fitted_error),
+            number(line.roofline),
+            error(line.roofline_error),
+        ]);
+    }
+    grid.print(markdown) + "\n"
+}
+
+/// Four digits, or all of a whole number.
+fn short(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return format!("{value}");
+    }
+    let digits = value.abs().log10().floor().clamp(-9.0, 15.0) as i32;
+    format!("{value:.*}", usize::try_from(3 - digits).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p99_is_the_nearest_rank() {
+        let mut values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!((p99(&mut values), mean(&mut values)), (Some(198.0), Some(100.5)));
+        assert_eq!((p99(&mut []), mean(&mut []), p99(&mut [7.0])), (None, None, Some(7.0)));
+    }
+
+    #[test]
+    fn a_curve_is_read_as_steps() {
+        let points = [(1.0, 0.5), (3.0, 0.75)];
+        assert_eq!([0.5, 1.0, 2.9, 3.0, 4.0].map(|t| at(&points, t)), [0.0, 0.5, 0.5, 0.75, 0.0]);
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        assert_eq!(
+            [2588.0, 0.031_66, 91.005_4, 12_345.6].map(short),
+            ["2588", "0.03166", "91.01", "12346"]
+        );
+    }
+}
