@@ -13,6 +13,8 @@ pub struct Carries {
     pub streams: bool,
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
+    /// It asks a cache for slots of sequences.
+    pub sequences: bool,
 }
 
 /// A source that may be handed to another thread.
@@ -33,8 +35,9 @@ pub struct Workload {
     pub summary: &'static str,
 }
 
-const ACCESSES: Carries = Carries { streams: false, accesses: true };
-const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, accesses: true };
+const ACCESSES: Carries = Carries { streams: false, accesses: true, sequences: false };
+const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, ..ACCESSES };
+const SEQUENCES: Carries = Carries { sequences: true, ..STREAMS_AND_ACCESSES };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -62,7 +65,7 @@ pub const WORKLOADS: &[Workload] = &[
     entry(
         "llm",
         llm::PARAMS,
-        STREAMS_AND_ACCESSES,
+        SEQUENCES,
         llm::build,
         "a server of a language model: continuous batching over a cache of keys and values",
     ),

@@ -209,12 +209,12 @@ fn value_stability_fragment() {
 
 #[test]
 fn value_stability_llm() {
-    check("llm", "alloc wait kv_new", &["", "", "", "", "", ""], 0);
+    check("llm", "alloc kv_new", &["", "", "", "", "", ""], 0);
 }
 
 #[test]
 fn every_workload_is_pinned() {
-    let pinned = ["bert", "varlen", "ocr", "churn", "fragment"];
+    let pinned = ["bert", "varlen", "ocr", "llm", "churn", "fragment"];
     for workload in WORKLOADS {
         assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
     }
@@ -227,6 +227,7 @@ fn seeds_decide() {
         ("bert", "steps=1,layers=1", false),
         ("varlen", "steps=3,layers=1,mode=lognormal", true),
         ("ocr", "pages=2", true),
+        ("llm", "requests=3", true),
         ("churn", "allocs=100", true),
         ("fragment", "", false),
     ] {

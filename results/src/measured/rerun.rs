@@ -68,7 +68,6 @@ fn server(run: &Run, step: &str) -> Result<Server, Failure> {
         ("max_num_batched_tokens", (run.max_num_batched_tokens * run.copies).to_string()),
         ("max_model_len", run.max_model_len.map_or("auto".to_owned(), |len| len.to_string())),
         ("activations", RESERVE.saturating_sub(context).to_string()),
-        ("device", run.device.name.clone()),
         ("step", step.to_owned()),
         ("mark", "1".to_owned()),
     ];

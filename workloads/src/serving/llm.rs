@@ -9,7 +9,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vramlab_sim::device::profile;
 use vramlab_sim::units::Nanos;
 
 use super::load::{Length, Lengths, Load};
@@ -22,7 +21,7 @@ use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::readers::requests::RequestLog;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
-use crate::synthetic::cost::Roofline;
+use crate::synthetic::cost::{self, Roofline};
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
@@ -102,7 +101,8 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "time of a step: roofline; or A/B/C in ns: max(A, B x tokens) + C x tokens looked at; or line:A/B/C",
     ),
-    doc("device", "a100-80gb", "-", "whose rates the roofline has"),
+    cost::TFLOPS,
+    cost::BANDWIDTH,
     doc("mark", "60", "s", "a mark at the first end of a step after each such time; 0: none"),
 ];
 
@@ -116,14 +116,14 @@ const REQUESTS_DRAWN: u64 = 500;
 pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
     let log = match params.text("trace") {
         "none" => None,
-        path => Some(read(params, path)?),
+        path => Some(read(path)?),
     };
     Ok(Box::new(server(params, seed, log)?))
 }
 
-fn read(params: &Params, path: &str) -> Result<Arc<RequestLog>, ParamError> {
+fn read(path: &str) -> Result<Arc<RequestLog>, ParamError> {
     let log = RequestLog::read(Path::new(path))
-        .map_err(|error| params.bad("trace", format_args!("a file of requests ({error})")))?;
+        .map_err(|error| ParamError::BadFile { message: error.to_string() })?;
     Ok(Arc::new(log))
 }
 
@@ -243,11 +243,7 @@ fn load(
 fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
     let text = params.text("step");
     if text == "roofline" {
-        let device = profile::device(params.text("device")).map_err(|error| {
-            params.bad("device", format_args!("a device that is built in ({error})"))
-        })?;
-        let rate = device.flops("bf16");
-        return Ok(StepTime::Roofline(*model, Roofline::of(rate, device.memory_bytes_per_second)));
+        return Ok(StepTime::Roofline(*model, Roofline::from_params(params, true)?));
     }
     let (line, numbers) = match text.strip_prefix("line:") {
         Some(rest) => (true, rest),
