@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use vramlab_sim::allocator::{Allocator, Block, Request};
+use vramlab_sim::testing::Dice;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, SimMachine};
 
@@ -75,20 +76,9 @@ impl Subject for Ours {
     }
 }
 
-/// A linear congruential generator: the inputs are the same on every computer.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % u64::from(bound)) as u32
-    }
-
-    fn units(&mut self) -> u32 {
-        let top = 1 << self.below(11);
-        top + self.below(top + 1)
-    }
+fn units(dice: &mut Dice) -> u32 {
+    let top = 1 << dice.below(11);
+    (top + dice.below(top + 1)) as u32
 }
 
 /// Sizes and victims, made beforehand.
@@ -99,9 +89,9 @@ struct Input {
 
 impl Input {
     fn new(live: u32) -> Self {
-        let mut dice = Dice(1);
-        let sizes = (0..1 << 16).map(|_| dice.units()).collect();
-        Self { sizes, victims: (0..1 << 18).map(|_| dice.below(live)).collect() }
+        let mut dice = Dice::new(1);
+        let sizes = (0..1 << 16).map(|_| units(&mut dice)).collect();
+        Self { sizes, victims: (0..1 << 18).map(|_| dice.below(live.into()) as u32).collect() }
     }
 }
 

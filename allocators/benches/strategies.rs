@@ -29,6 +29,7 @@ use vramlab_allocators::registry::Make;
 use vramlab_allocators::{STRATEGIES, Spec, build};
 use vramlab_sim::machine::Memory;
 use vramlab_sim::op::{NameId, TouchRange};
+use vramlab_sim::testing::Dice;
 use vramlab_sim::{
     Allocator, Answered, BufferId, BufferUse, DeviceOptions, Nanos, Op, Setup, SimMachine, Source,
     SourceError, Step, StreamId, run,
@@ -84,17 +85,6 @@ impl Source for Ops<'_> {
     }
 }
 
-/// A linear congruential generator: the inputs are the same on every computer.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn alloc(slot: u32, size: u64) -> Op {
     Op::Alloc { id: BufferId(slot), stream: StreamId(0), site: NameId(0), size }
 }
@@ -125,13 +115,13 @@ fn step() -> Vec<Op> {
 
 /// Fills up to `live` blocks, exchanges [`EXCHANGES`] times, and drains.
 fn churn(live: u32) -> Vec<Op> {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let mut size = || {
         let top = (512 << dice.below(11)) as u64;
         top + dice.below(top + 1)
     };
     let mut ops: Vec<Op> = (0..live).map(|slot| alloc(slot, size())).collect();
-    let mut pick = Dice(2);
+    let mut pick = Dice::new(2);
     for _ in 0..EXCHANGES {
         let slot = pick.below(live.into()) as u32;
         ops.extend([free(slot), alloc(slot, size())]);

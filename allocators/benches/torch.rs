@@ -13,10 +13,10 @@
 mod golden_format;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use golden_format::{TraceOp, read_trace, shared};
+use golden_format::shared_folder::{read_text, shared};
+use golden_format::{TraceOp, read_trace};
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::io::Read;
 
 use vramlab_allocators::Options;
 use vramlab_allocators::torch::Caching;
@@ -200,11 +200,8 @@ fn bench(c: &mut Criterion, name: &str, conf: &str, steps: &[Step]) {
 }
 
 fn trace(name: &str) -> Result<Vec<Step>, String> {
-    let path = shared("pytorch")?.root.join(format!("traces/{name}.jsonl.gz"));
-    let packed = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut text = String::new();
-    let unpacked = flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text);
-    unpacked.map_err(|error| format!("{}: {error}", path.display()))?;
+    let folder = shared("golden/pytorch").ok_or("no shared folder")?;
+    let text = read_text(&folder.join(format!("traces/{name}.jsonl.gz")))?;
     Ok(resolve(&read_trace(&text)?))
 }
 

@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use pymalloc_subject::{ArenaPlacement, PyMalloc, Setup};
 use serde_json::{Value, json};
+use vramlab_sim::testing::Dice;
 
 struct Arguments {
     oracle: String,
@@ -43,13 +44,11 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 /// Numbers below a bound, from a seed.
-struct Dice(u64);
+struct Draw(Dice);
 
-impl Dice {
+impl Draw {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 32) * bound) >> 32
+        ((self.0.bits() >> 32) * bound) >> 32
     }
 }
 
@@ -73,7 +72,7 @@ enum Sizes {
 }
 
 impl Sizes {
-    fn draw(self, dice: &mut Dice) -> u64 {
+    fn draw(self, dice: &mut Draw) -> u64 {
         if dice.below(30) == 0 {
             return [0, 513, 600, 4096, 1 << 20][dice.below(5) as usize];
         }
@@ -91,7 +90,7 @@ impl Sizes {
 
 /// Waves of growth and decline over four ways of choosing what to free.
 fn trace(seed: u64) -> Trace {
-    let dice = &mut Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let dice = &mut Draw(Dice::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
     let placement = [ArenaPlacement::Aligned, ArenaPlacement::Misaligned, ArenaPlacement::Reuse]
         [dice.below(3) as usize];
     let max_arenas = (dice.below(4) == 0).then(|| 1 + dice.below(4));

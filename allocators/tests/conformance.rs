@@ -4,14 +4,15 @@
 
 mod shared;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
-use shared::{Dice, Subject, build, for_every_strategy, for_every_strategy_up_to};
+use shared::{Subject, build, for_every_strategy, for_every_strategy_up_to};
 use vramlab_allocators::registry::Status;
 use vramlab_allocators::{STRATEGIES, Strategy, registry};
 use vramlab_sim::allocator::{AllocError, Notice, OutOfMemory, Reply, Request, Usage};
 use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
 use vramlab_sim::machine::Memory;
+use vramlab_sim::testing::Dice;
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{Allocator, DeviceOptions, Setup, SimMachine};
@@ -21,7 +22,7 @@ const CAPACITY: u64 = 512 * MIB;
 
 /// Random churn of up to 300 live buffers, then everything is freed and the cache is emptied.
 fn churn(subject: &mut Subject, seed: u64) -> Vec<(u64, u64)> {
-    let (mut dice, mut live, mut placed) = (Dice(seed), Vec::new(), Vec::new());
+    let (mut dice, mut live, mut placed) = (Dice::new(seed), Vec::new(), Vec::new());
     for step in 0..3000 {
         if live.len() < 300 && dice.below(5) < 3 {
             match subject.alloc(dice.size()) {
@@ -269,7 +270,7 @@ fn a_deferred_free_is_waited_for_before_out_of_memory() {
 #[test]
 fn reuse_across_streams_is_ordered() {
     let mut text = String::new();
-    let (mut dice, mut live) = (Dice(3), Vec::<u64>::new());
+    let (mut dice, mut live) = (Dice::new(3), Vec::<u64>::new());
     for id in 0..3000_u64 {
         let stream = dice.below(3);
         text += &format!(
@@ -374,6 +375,8 @@ struct Refusing<'a> {
     /// Calls until the refusal.
     left: &'a mut u64,
     room: bool,
+    /// The call that was refused.
+    refused: &'a mut Option<&'static str>,
 }
 
 impl Driver for Refusing<'_> {
@@ -393,6 +396,7 @@ impl Driver for Refusing<'_> {
         if *self.left != u64::MAX {
             return self.machine.call(call);
         }
+        *self.refused = Some(call.name());
         Err(if self.room {
             DriverError::OutOfMemory { asked: 0, free: 0 }
         } else {
@@ -405,50 +409,105 @@ impl Driver for Refusing<'_> {
     }
 }
 
+/// Does an op's answer fit what the driver said while it ran? Out of memory is answered by another way or by out of memory; any other error ends
+/// the run as it is. Is the run over?
+fn judge(
+    answer: Result<(), AllocError>,
+    refused: Option<&'static str>,
+    room: bool,
+) -> Result<bool, String> {
+    match (answer, refused) {
+        (Err(AllocError::Driver(DriverError::Failed { .. })), Some(_)) if !room => Ok(true),
+        (answer, Some(call)) if !room => {
+            Err(format!("{call} failed, but the answer is {answer:?}"))
+        }
+        (Ok(()) | Err(AllocError::OutOfMemory(_)), _) => Ok(false),
+        (Err(other), _) => Err(other.to_string()),
+    }
+}
+
 /// A short program over small, middle and large blocks on two streams, whose `at`-th driver call is refused; was there one?
-fn refused(strategy: &Strategy, at: u64, room: bool) -> bool {
+fn refused(strategy: &Strategy, at: u64, room: bool) -> Result<bool, String> {
     let mut subject = Subject::new(strategy, CAPACITY);
-    let (mut left, mut live, failed) = (at, Vec::new(), Cell::new(false));
-    let note = |name: &str, error: AllocError| match error {
-        AllocError::OutOfMemory(_) => {}
-        AllocError::Driver(DriverError::Failed { .. }) if !room => failed.set(true),
-        other => panic!("{name}: call {at} refused (room {room}): {other}"),
-    };
+    let (mut left, mut live) = (at, Vec::new());
     for step in 0..40_u64 {
         let Subject { strategy: it, machine, .. } = &mut subject;
-        let mut driver = Refusing { machine, left: &mut left, room };
+        let mut refused = None;
+        let mut driver = Refusing { machine, left: &mut left, room, refused: &mut refused };
         let stream = StreamId((step % 5 == 0).into());
         let size = [700, 3 * MIB, 60 * MIB][(step % 3) as usize] + step * 512;
-        match it.alloc(&mut driver, &Request { size, stream, ordinal: step }) {
-            Ok(placement) => live.push(placement.block),
-            Err(error) => note(strategy.name, error),
+        let placed = it.alloc(&mut driver, &Request { size, stream, ordinal: step });
+        if judge(placed.map(|placement| live.push(placement.block)), driver.refused.take(), room)? {
+            return Ok(true);
         }
         if step % 2 == 1 && !live.is_empty() {
             let block = live.remove((step as usize * 7) % live.len());
             let recorded = Notice::RecordStream { block, stream: StreamId(2) };
-            it.notice(&mut driver, recorded).map(drop).unwrap_or_else(|e| note(strategy.name, e));
-            it.free(&mut driver, block, None).unwrap_or_else(|e| note(strategy.name, e));
+            let recorded = it.notice(&mut driver, recorded).map(drop);
+            if judge(recorded, driver.refused.take(), room)? {
+                return Ok(true);
+            }
+            if judge(it.free(&mut driver, block, None), driver.refused.take(), room)? {
+                return Ok(true);
+            }
         }
         if step == 30 {
-            let emptied = it.notice(&mut driver, Notice::EmptyCache);
-            emptied.map(drop).unwrap_or_else(|e| note(strategy.name, e));
-        }
-        if failed.get() {
-            break; // any error but out of memory ends a run
+            let emptied = it.notice(&mut driver, Notice::EmptyCache).map(drop);
+            if judge(emptied, driver.refused.take(), room)? {
+                return Ok(true);
+            }
         }
         subject.check();
     }
-    left > at
+    Ok(left > at)
 }
 
 #[test]
 fn every_driver_call_may_be_refused() {
+    let wrong = RefCell::new(Vec::new());
     for_every_strategy(|strategy| {
         for room in [true, false] {
-            let calls = (0..).take_while(|at| refused(strategy, *at, room)).count();
+            let mut calls = 0;
+            let note = |at| {
+                refused(strategy, at, room).unwrap_or_else(|error| {
+                    let name = strategy.name;
+                    wrong.borrow_mut().push(format!("{name}, call {at}, room {room}: {error}"));
+                    true
+                })
+            };
+            while note(calls) {
+                calls += 1;
+            }
+            assert!(calls > 0, "{}: no call was refused (room {room})", strategy.name);
             println!("{}: {calls} calls refused in turn (room {room})", strategy.name);
         }
     });
+    let wrong = wrong.into_inner();
+    assert!(wrong.is_empty(), "{} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What the test above holds against a strategy.
+#[test]
+fn a_failure_that_is_lost_or_called_out_of_memory_is_wrong() {
+    let full = || {
+        AllocError::from(OutOfMemory {
+            asked: 1,
+            device_free: 0,
+            reserved: 0,
+            active: 0,
+            largest_free: 0,
+            limit: None,
+        })
+    };
+    let failed = || DriverError::Failed { call: "cudaMalloc", what: "on cue".into() }.into();
+    let call = Some("cudaMalloc");
+    assert!(judge(Ok(()), call, false).is_err() && judge(Err(full()), call, false).is_err());
+    assert_eq!(judge(Err(failed()), call, false), Ok(true));
+    assert_eq!([judge(Ok(()), call, true), judge(Err(full()), call, true)], [Ok(false), Ok(false)]);
+    assert!(
+        judge(Err(failed()), None, false).is_err() && judge(Err(failed()), call, true).is_err()
+    );
+    assert_eq!(judge(Err(full()), None, false), Ok(false), "the device is full");
 }
 
 /// Every truth value is written in the same ways, and never in another.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::allocator::{AllocError, Allocator, Block, BlockState, Notice, Reply, Request};
 use vramlab_sim::device::SimMachine;
+use vramlab_sim::machine::Machine as _;
 use vramlab_sim::units::StreamId;
 
 struct Bfc {
@@ -17,6 +18,12 @@ struct Bfc {
     live: FxHashMap<u64, Block>,
     /// The device's first address, known since the first placement.
     base: Option<u64>,
+    /// Requests that were served, and that were not.
+    allocs: u64,
+    refused: u64,
+    /// Bytes of the largest chunk that was handed out.
+    largest: u64,
+    peak_in_use: u64,
 }
 
 impl Bfc {
@@ -38,6 +45,10 @@ impl Bfc {
             machine: case.machine(),
             live: FxHashMap::default(),
             base: None,
+            allocs: 0,
+            refused: 0,
+            largest: 0,
+            peak_in_use: 0,
         }))
     }
 
@@ -50,13 +61,17 @@ impl Bfc {
     fn alloc(&mut self, id: u64, size: u64) -> Vec<Value> {
         let request = Request { size, stream: StreamId(0), ordinal: 0 };
         let placement = match self.strategy.alloc(&mut self.machine, &request) {
-            Ok(placement) => placement,
-            Err(AllocError::OutOfMemory(_)) => return vec![json!("O")],
+            // the real one's null is no allocation to the recorder
+            Ok(placement) => Some(placement).filter(|placement| placement.address != 0),
+            Err(AllocError::OutOfMemory(_)) => None,
             Err(other) => panic!("a request for {size} bytes: {other}"),
         };
-        if placement.address == 0 {
-            return vec![json!("O")]; // the real one's null is no allocation to the recorder
-        }
+        let Some(placement) = placement else {
+            self.refused += 1;
+            return vec![json!("O")];
+        };
+        self.allocs += 1;
+        self.largest = self.largest.max(placement.size);
         self.live.insert(id, placement.block);
         let (_, chunk, offset) = origin(&self.machine, placement.address);
         let base = *self.base.get_or_insert(placement.address - offset);
@@ -67,6 +82,7 @@ impl Bfc {
     /// bytes_in_use, pool_bytes, n_regions, n_free_chunks, largest_free_chunk, next_region_bytes
     fn statistics(&mut self) -> [u64; 6] {
         let usage = self.strategy.usage();
+        self.peak_in_use = self.peak_in_use.max(usage.active);
         let notice = |this: &mut Self, notice| {
             this.strategy.notice(&mut this.machine, notice).expect("is answered")
         };
@@ -114,6 +130,21 @@ impl Subject for Bfc {
         };
         row.extend(self.statistics().map(Value::from));
         row
+    }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        let (calls, refused) = (self.machine.calls(), self.machine.refused());
+        let done = |call| calls.get(call) - refused.get(call);
+        vec![
+            ("peak_bytes_in_use", self.peak_in_use),
+            ("peak_pool_bytes", self.machine.held().peak_reserved),
+            ("num_allocs", self.allocs),
+            ("largest_alloc_size", self.largest),
+            ("device_allocs", done("cudaMalloc")),
+            ("device_frees", done("cudaFree")),
+            ("device_fails", refused.get("cudaMalloc")),
+            ("oom", self.refused),
+        ]
     }
 }
 

@@ -25,6 +25,11 @@ struct GmLake {
     live: HashMap<u64, Block>,
     /// Bytes of live reservations.
     reservations: u64,
+    /// Most bytes allocated, reserved, used on the device, in reservations, after an op.
+    peaks: [u64; 4],
+    /// Requests that were refused, and placements in stitched blocks.
+    refused: u64,
+    stitched: u64,
     /// Numbers of the handles by place: range, and offset in it.
     mapped: HashMap<(u32, u64), u32>,
     /// Successful driver calls by name.
@@ -51,6 +56,9 @@ impl GmLake {
             immediate: case.text("device/gpu_work") == Some("immediate"),
             live: HashMap::new(),
             reservations: 0,
+            peaks: [0; 4],
+            refused: 0,
+            stitched: 0,
             mapped: HashMap::new(),
             calls: HashMap::new(),
             columns: case.columns().into_iter().map(str::to_owned).collect(),
@@ -68,7 +76,10 @@ impl GmLake {
                 self.live.insert(id, placement.block);
                 self.head(&placement)
             }
-            Err(AllocError::OutOfMemory(_)) => vec![json!("O")],
+            Err(AllocError::OutOfMemory(_)) => {
+                self.refused += 1;
+                vec![json!("O")]
+            }
             Err(error) => panic!("a request for {size} bytes: {error}"),
         }
     }
@@ -84,6 +95,7 @@ impl GmLake {
             other => panic!("found a range of kind {other:?}"),
         };
         self.note_calls();
+        self.stitched += u64::from(kind == "s");
         let pieces = match kind {
             "m" => Vec::new(),
             _ => self.pieces(origin.ordinal, origin.offset, size),
@@ -136,6 +148,12 @@ impl GmLake {
             panic!("expected counters")
         };
         let counter = |name: &str| counters.iter().find(|(n, _)| *n == name).map(|(_, n)| *n);
+        let bytes = |name| counter(name).unwrap_or_default();
+        let (allocated, reserved) = (bytes("allocated_bytes"), bytes("reserved_bytes"));
+        let now = [allocated, reserved, self.machine.held().device_used, self.reservations];
+        for (peak, now) in self.peaks.iter_mut().zip(now) {
+            *peak = now.max(*peak);
+        }
         let calls = |name: &str| self.calls.get(name).copied().unwrap_or_default();
         let columns = self.columns.iter().map(|column| match column.as_str() {
             "allocated" => counter("allocated_bytes"),
@@ -184,6 +202,22 @@ impl Subject for GmLake {
         };
         row.extend(self.statistics());
         row
+    }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        let calls = |name: &str| self.calls.get(name).copied().unwrap_or_default();
+        let [allocated, reserved, device, addresses] = self.peaks;
+        vec![
+            ("peak_allocated", allocated),
+            ("peak_reserved", reserved),
+            ("peak_device", device),
+            ("peak_va", addresses),
+            ("oom", self.refused),
+            ("stitched_allocs", self.stitched),
+            ("creates", calls("cuMemCreate")),
+            ("reserves", calls("cuMemAddressReserve")),
+            ("maps", calls("cuMemMap")),
+        ]
     }
 }
 

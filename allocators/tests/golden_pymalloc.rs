@@ -14,6 +14,10 @@ impl Subject for Golden {
     fn op(&mut self, op: &[Value]) -> Vec<Value> {
         self.0.op(op)
     }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        self.0.summary()
+    }
 }
 
 fn subject(case: &Case) -> Option<Box<dyn Subject>> {

@@ -4,7 +4,6 @@
 mod golden_cases;
 mod rmm_model;
 mod rmm_subject;
-mod shared;
 
 use golden_cases::{Subject, golden};
 use rmm_model::Model;

@@ -35,6 +35,8 @@ struct Manager {
     block_size: usize,
     dump: bool,
     requests: BTreeMap<u64, Request>,
+    /// Ops that found no room.
+    refused: u64,
 }
 
 /// The numbers of a sequence's blocks, by where they are in the pool.
@@ -89,6 +91,7 @@ impl Manager {
             block_size: case.number("config/block_size").expect("a block size") as usize,
             dump: case.flag("config/dump_free_queue"),
             requests: BTreeMap::new(),
+            refused: 0,
         }
     }
 
@@ -190,11 +193,16 @@ impl Subject for Manager {
             }
             other => panic!("unknown op {other:?}"),
         };
+        self.refused += u64::from(row[0] == "O");
         row.extend([json!(self.paged.usage().free), json!(self.paged.cached_contents())]);
         if self.dump {
             row.push(json!(self.paged.free_queue().collect::<Vec<_>>()));
         }
         row
+    }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        vec![("oom", self.refused)]
     }
 }
 

@@ -5,12 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod kv_model;
+mod programs;
 
 use std::cell::Cell;
 
 use kv_model::Subject;
+use programs::programs;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use vramlab_sim::allocator::Notice;
 use vramlab_sim::kv::{KeyRun, NewSequence};
 
@@ -130,23 +131,12 @@ fn run(spec: &str, program: &[Op]) -> Result<(), String> {
 
 /// Gives the number of programs and of ops.
 fn try_random_programs(spec: &str) -> (u64, u64) {
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let config = match std::env::var("PROPTEST_CASES") {
-        Ok(_) => config,
-        Err(_) => Config { cases: 150, ..config },
-    };
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let programs = prop::collection::vec(op(), 1..150);
     let tried = Cell::new((0, 0));
-    let outcome = TestRunner::new_with_rng(config, rng).run(&programs, |program| {
+    programs(spec, 150, &prop::collection::vec(op(), 1..150), |program| {
         let (programs, ops) = tried.get();
         tried.set((programs + 1, ops + program.len() as u64));
-        run(spec, &program).map_err(TestCaseError::fail)
+        run(spec, program)
     });
-    if let Err(TestError::Fail(why, program)) = &outcome {
-        panic!("{why}\nto paste: run({spec:?}, &{program:?})");
-    }
-    outcome.unwrap_or_else(|error| panic!("{spec}: {error}"));
     tried.get()
 }
 

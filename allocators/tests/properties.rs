@@ -3,12 +3,13 @@
 //!
 //! Seeds are fixed. `PROPTEST_CASES=10000 cargo test -p vramlab-allocators --test properties` tries more.
 
+mod programs;
 mod shared;
 
 use std::cell::Cell;
 
+use programs::programs;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use shared::{Subject, played_as};
 use vramlab_allocators::STRATEGIES;
 use vramlab_sim::allocator::{AllocError, Allocator, Block, Notice, Reply};
@@ -221,24 +222,13 @@ fn run_once(spec: &str, program: &[Op]) -> Result<(), String> {
 }
 
 fn try_random_programs(spec: &str) {
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let config = match std::env::var("PROPTEST_CASES") {
-        Ok(_) => config,
-        Err(_) => Config { cases: 100, ..config },
-    };
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let programs = prop::collection::vec(op(), 1..400);
     let (count, ops) = (Cell::new(0), Cell::new(0));
-    let tried = TestRunner::new_with_rng(config, rng).run(&programs, |program| {
+    programs(spec, 100, &prop::collection::vec(op(), 1..400), |program| {
         count.set(count.get() + 1);
         ops.set(ops.get() + program.len());
-        run(spec, &program).map_err(TestCaseError::fail)
+        run(spec, program)
     });
     println!("properties: {spec}: {} programs, {} ops", count.get(), ops.get());
-    if let Err(TestError::Fail(why, program)) = &tried {
-        panic!("{why}\nto paste: run({spec:?}, &{program:?})");
-    }
-    tried.unwrap_or_else(|error| panic!("{spec}: {error}"));
 }
 
 #[test]

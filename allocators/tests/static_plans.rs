@@ -3,7 +3,8 @@
 //! `cargo test -p vramlab-allocators --test static_plans -- --nocapture` prints a line for each.
 #![forbid(unsafe_code)]
 
-use std::io::Read as _;
+mod shared_folder;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,29 +20,9 @@ use vramlab_sim::units::StreamId;
 /// Sizes are rounded to this.
 const UNIT: u64 = 256;
 
-fn folder() -> Option<PathBuf> {
-    let shared = match std::env::var_os("VRAMLAB_SHARED") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-    };
-    let folder = shared.join("traces/static_plans");
-    let found = folder.is_dir();
-    assert!(
-        found || std::env::var("VRAMLAB_REQUIRE_SHARED").as_deref() != Ok("1"),
-        "expected placement instances in the shared folder, found none"
-    );
-    found.then_some(folder)
-}
-
 /// Buffers as (lower, upper, bytes). Sizes of the small instances, which rounding would change, are taken in units.
 fn load(path: &Path) -> Vec<[u64; 3]> {
-    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut text = String::new();
-    let read = match bytes.starts_with(&[0x1f, 0x8b]) {
-        true => flate2::read::GzDecoder::new(&*bytes).read_to_string(&mut text),
-        false => (&*bytes).read_to_string(&mut text),
-    };
-    read.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let text = shared_folder::read_text(path).unwrap_or_else(|error| panic!("{error}"));
     let row = |line: &str| {
         let numbers: Vec<u64> = line.split(',').skip(1).filter_map(|n| n.parse().ok()).collect();
         <[u64; 3]>::try_from(numbers).unwrap_or_else(|_| panic!("{}: {line}", path.display()))
@@ -106,7 +87,9 @@ fn run(spec: &Spec, buffers: &[[u64; 3]]) -> (u64, u64) {
 
 #[test]
 fn static_plans() {
-    let Some(folder) = folder() else { return println!("static_plans: skipped, no shared folder") };
+    let Some(folder) = shared_folder::shared("traces/static_plans") else {
+        return println!("static_plans: skipped, no shared folder");
+    };
     let listed = std::fs::read_dir(&folder).expect("the folder can be read");
     let mut files: Vec<PathBuf> = listed.map(|entry| entry.expect("a file").path()).collect();
     files.retain(|path| path.to_string_lossy().contains(".csv"));

@@ -2,11 +2,12 @@
 
 mod shared;
 
-use shared::{Dice, Subject, for_every_strategy};
+use shared::{Subject, for_every_strategy};
 use vramlab_allocators::options::Options;
 use vramlab_allocators::registry::WRAPPERS;
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::allocator::{AllocError, Allocator, Notice, Reply, Usage};
+use vramlab_sim::testing::Dice;
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::StreamId;
 use vramlab_sim::{DeviceOptions, Setup, SimMachine};
@@ -26,7 +27,7 @@ fn for_every_pair(scenario: impl Fn(&str)) {
 
 /// Churn of up to 100 buffers on so many streams; then everything is freed.
 fn churn(subject: &mut Subject, streams: u64) -> Vec<(u64, u64)> {
-    let (mut dice, mut live, mut placed) = (Dice(5), Vec::new(), Vec::new());
+    let (mut dice, mut live, mut placed) = (Dice::new(5), Vec::new(), Vec::new());
     for step in 0..1000 {
         let (size, stream) = (dice.size(), dice.below(streams) as u32);
         if live.len() < 100 && dice.below(5) < 3 {
@@ -106,7 +107,7 @@ fn huge_sizes_are_refused_and_a_second_free_too() {
 
 /// Two streams that read each other's buffers after an event.
 fn shared_buffers() -> String {
-    let (mut text, mut dice, mut live) = (String::new(), Dice(9), Vec::<u64>::new());
+    let (mut text, mut dice, mut live) = (String::new(), Dice::new(9), Vec::<u64>::new());
     let mut say = |line: String| text += &(line + "\n");
     for id in 0..800_u64 {
         let (stream, size) = (dice.below(2), dice.size());

@@ -43,15 +43,12 @@ pub struct Common {
 /// Device options of commands that run something.
 #[derive(Clone, Debug, Args)]
 pub struct DeviceArgs {
-    /// Device and cost table: one of `vramlab list devices`, or the path of a TOML file of that form. Without it recordings run on one without a context.
+    /// Device and cost table: one of `vramlab list devices`, or the path of a TOML file of that form. Without it recordings run on one without a context, workloads on a100-80gb.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Bytes of the device, such as 16GiB, instead of the device's own.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub capacity: Option<Bytes>,
-    /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
-    #[arg(long)]
-    pub min_capacity: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -24,6 +24,7 @@ pub use snapshot::{DeviceRecording, History, SnapshotInput};
 
 /// Devices that the ops of a JSON Lines trace may name.
 const JSONL_DEVICES: usize = 16;
+
 /// What a recording tells of its device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
@@ -33,16 +34,29 @@ pub struct Recorded {
     pub peak_reserved: Option<u64>,
 }
 
+/// What a recording tells of the allocator that made it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// The PyTorch whose rules it followed.
+    pub torch_version: Option<String>,
+    /// The settings text that was in force; empty for the defaults.
+    pub conf: String,
+}
+
 /// A recording.
 pub enum Opened {
     /// Our JSON Lines: a file is read anew for each run; what comes through a pipe is kept.
     Trace {
+        /// As it is printed.
+        name: String,
         /// Where.
         path: PathBuf,
         /// The content, if it came through a pipe.
         kept: Option<Vec<u8>>,
         /// What its header says of the device that it was recorded on.
         recorded: Recorded,
+        /// And of the allocator.
+        made: Made,
     },
     /// A PyTorch snapshot.
     Snapshot(SnapshotInput),
@@ -82,15 +96,31 @@ impl Bad {
     }
 }
 
+/// As each of these files is printed: by its own name, or by the path as it was given where two have the same.
+pub fn names(paths: &[PathBuf]) -> Vec<String> {
+    let named: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
+    let alone = |name: &String| named.iter().filter(|other| *other == name).count() == 1;
+    let pairs = named.iter().zip(paths);
+    pairs
+        .map(|(name, path)| if alone(name) { name.clone() } else { path.display().to_string() })
+        .collect()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
 /// Opens files, and goes on behind one that is bad.
 ///
 /// # Errors
 /// None of its own: only what is no fault of an input.
 pub fn open_each(paths: &[PathBuf]) -> Result<Opening, Failure> {
     let mut opening = Opening::default();
-    for file in paths.par_iter().map(|path| open(path)).collect::<Vec<_>>() {
+    let files: Vec<_> = paths.par_iter().map(|path| open(path)).collect();
+    for (file, name) in files.into_iter().zip(names(paths)) {
         match file {
-            Ok(opened) => opening.opened.push(opened),
+            Ok(opened) => opening.opened.push(opened.called(name)),
             Err(failure) => opening.bad.add(failure)?,
         }
     }
@@ -128,8 +158,9 @@ pub fn open(path: &Path) -> Result<Opened, Failure> {
             input.read_to_end(&mut content).map_err(|e| named(&e))?;
             kept = Some(content);
         }
-        let recorded = header(&start);
-        return Ok(Opened::Trace { path: path.to_owned(), kept, recorded });
+        let (recorded, made) = header(&start);
+        let (name, path) = (file_name(path), path.to_owned());
+        return Ok(Opened::Trace { name, path, kept, recorded, made });
     }
     if !torch::is_json(&start)
         && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace())
@@ -156,25 +187,46 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// What the header of our JSON Lines says of the device, if the first line is one.
-fn header(start: &[u8]) -> Recorded {
+/// What the header of our JSON Lines says of the device and the allocator, if the first line is one.
+fn header(start: &[u8]) -> (Recorded, Made) {
     let text = String::from_utf8_lossy(start);
     let line: serde_json::Value = serde_json::from_str(first_line(&text)).unwrap_or_default();
     if line.get("vramlab_trace").is_none() {
-        return Recorded::default();
+        return Default::default();
     }
     let bytes = |field: &str| line.get(field).and_then(serde_json::Value::as_u64);
-    Recorded { capacity: bytes("capacity"), peak_reserved: bytes("peak_reserved") }
+    let text = |field: &str| line.get(field).and_then(|v| v.as_str()).map(str::to_owned);
+    let recorded = Recorded { capacity: bytes("capacity"), peak_reserved: bytes("peak_reserved") };
+    let torch_version = text("torch_version");
+    (recorded, Made { torch_version, conf: text("conf").unwrap_or_default() })
 }
 
 impl Opened {
     /// As it is printed.
-    pub fn name(&self) -> String {
+    pub fn name(&self) -> &str {
         match self {
-            Self::Trace { path, .. } => path
-                .file_name()
-                .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned()),
-            Self::Snapshot(snapshot) => snapshot.name.clone(),
+            Self::Trace { name, .. } => name,
+            Self::Snapshot(snapshot) => &snapshot.name,
+        }
+    }
+
+    /// The same, printed by this name.
+    pub fn called(mut self, by: String) -> Self {
+        match &mut self {
+            Self::Trace { name, .. } => *name = by,
+            Self::Snapshot(snapshot) => snapshot.name = by,
+        }
+        self
+    }
+
+    /// What it tells of the allocator that made it.
+    pub fn made(&self) -> Made {
+        match self {
+            Self::Trace { made, .. } => made.clone(),
+            Self::Snapshot(snapshot) => Made {
+                torch_version: Some(snapshot.torch_version().to_owned()),
+                conf: snapshot.conf(),
+            },
         }
     }
 
@@ -228,16 +280,17 @@ impl Opened {
     /// # Errors
     /// A version that is not known, or settings that it refuses.
     pub fn recorded_spec(&self, version: Option<&str>) -> Result<Spec, Failure> {
-        let (version, conf) = match self {
-            Self::Trace { .. } => (version, String::new()),
-            Self::Snapshot(snapshot) => {
-                (Some(version.unwrap_or(snapshot.torch_version())), snapshot.conf())
-            }
-        };
+        let Made { torch_version, conf } = self.made();
+        let wanted = version;
+        let version = wanted.or(torch_version.as_deref());
         let bare = Spec::new("torch.caching", Options::from_pairs(version.map(|v| ("version", v))));
-        vramlab_allocators::build(&bare).map_err(|e| match version {
-            Some(version) => Failure::usage(format!("--torch-version {version}: {e}")),
-            None => Failure::usage(e),
+        vramlab_allocators::build(&bare).map_err(|e| match (wanted, version) {
+            (Some(version), _) => Failure::usage(format!("--torch-version {version}: {e}")),
+            (None, Some(version)) => Failure::input(format!(
+                "{}: recorded torch_version {version}: {e}; say with --torch-version whose rules it follows",
+                self.path().display()
+            )),
+            (None, None) => Failure::usage(e),
         })?;
         let conf = Some(("conf", conf.as_str())).filter(|(_, c)| !c.is_empty());
         let spec = Spec::new(

@@ -1,7 +1,8 @@
 //! `min_capacity`: the least device on which a run ends without a failing request.
 //!
-//! Found by halving between the live floor, below which no device will do, and a device on which the run ends well, in steps of the device's granule. More memory
-//! is not always better (a collection or a doubling growth may come at another moment), so larger devices are tried too, and a
+//! Found by halving between the context alone, which leaves nothing for a run, and a device on which the run ends well, in steps of the device's
+//! granule. The live floor is no bound: a strategy may keep buffers elsewhere (tiers, managed and host memory) or end them before their frees
+//! (plans). Of several devices each has the capacity. More memory is not always better (a collection or a doubling growth may come at another moment), so larger devices are tried too, and a
 //! failure there is told.
 
 use vramlab_allocators::Spec;
@@ -35,28 +36,25 @@ pub fn least(
         let place = Place { capacity: Some(capacity), min_capacity: false, ..place.clone() };
         Ok(run_pair(input, spec, &place, None)?.outcome == "ok")
     };
-    let context = place.profile.options.context;
-    let floor = row.live_floor.saturating_add(context).max(granule) / granule;
-    let known = if row.outcome == "ok" { row.peak_device_used } else { place.capacity() };
-    search(floor, known.div_ceil(granule).max(1), CAPACITY_MAX / granule, |steps| {
-        fits(steps * granule)
-    })
-    .map(|found| {
-        found.map(|(least, again)| Least {
-            capacity: least * granule,
-            fails_again: again.map(|steps| steps * granule),
+    let none = place.profile.options.context / granule;
+    let known = if row.outcome == "ok" { row.device_used_of_one } else { place.capacity() };
+    search(none, known.div_ceil(granule), CAPACITY_MAX / granule, |steps| fits(steps * granule))
+        .map(|found| {
+            found.map(|(least, again)| Least {
+                capacity: least * granule,
+                fails_again: again.map(|steps| steps * granule),
+            })
         })
-    })
 }
 
-/// The least number from `floor` on that fits, given one to begin with, and a larger one that does not.
+/// The least number above `none` that fits, given one to begin with, and a larger one that does not.
 fn search<E>(
-    floor: u64,
+    none: u64,
     begin: u64,
     limit: u64,
     mut fits: impl FnMut(u64) -> Result<bool, E>,
 ) -> Result<Option<(u64, Option<u64>)>, E> {
-    let (mut low, mut high) = (floor.saturating_sub(1), begin.max(floor));
+    let (mut low, mut high) = (none, begin.max(none + 1));
     while !fits(high)? {
         if high >= limit {
             return Ok(None);
@@ -101,21 +99,22 @@ pub fn note(row: &mut Row, found: Option<Least>) {
 mod tests {
     use super::search;
 
-    fn found(floor: u64, begin: u64, fits: impl Fn(u64) -> bool) -> Option<(u64, Option<u64>)> {
-        search(floor, begin, 1 << 20, |n| Ok::<_, ()>(fits(n))).expect("no errors here")
+    fn found(none: u64, begin: u64, fits: impl Fn(u64) -> bool) -> Option<(u64, Option<u64>)> {
+        search(none, begin, 1 << 20, |n| Ok::<_, ()>(fits(n))).expect("no errors here")
     }
 
     #[test]
     fn the_least_that_fits_is_found_from_above_and_from_below() {
-        assert_eq!(found(3, 1000, |n| n >= 17), Some((17, None)));
-        assert_eq!(found(3, 4, |n| n >= 1717), Some((1717, None)));
-        assert_eq!(found(17, 17, |n| n >= 17), Some((17, None)));
-        assert_eq!(found(1, 1, |_| true), Some((1, None)));
-        assert_eq!(found(1, 1, |_| false), None);
+        assert_eq!(found(2, 1000, |n| n >= 17), Some((17, None)));
+        assert_eq!(found(2, 4, |n| n >= 1717), Some((1717, None)));
+        assert_eq!(found(16, 17, |n| n >= 17), Some((17, None)));
+        assert_eq!(found(0, 1, |_| true), Some((1, None)));
+        assert_eq!(found(0, 0, |_| true), Some((1, None)));
+        assert_eq!(found(0, 1, |_| false), None);
     }
 
     #[test]
     fn a_larger_one_that_fails_is_told() {
-        assert_eq!(found(3, 1000, |n| n >= 100 && n != 133), Some((100, Some(133))));
+        assert_eq!(found(2, 1000, |n| n >= 100 && n != 133), Some((100, Some(133))));
     }
 }

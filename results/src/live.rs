@@ -1,13 +1,11 @@
-//! Live buffers of an input, without any strategy: the peak of requested bytes and what held it.
+//! What of an input is live, without any strategy: the peak of requested bytes and what held it.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
-use rustc_hash::FxHashSet;
 use serde::Serialize;
 use vramlab_sim::op::Op;
-use vramlab_sim::source::{Answered, Source, Step};
-use vramlab_sim::units::{Bytes, Nanos};
+use vramlab_sim::units::Bytes;
+use vramlab_workloads::live::walk;
 
 use crate::failure::Failure;
 use crate::job::Input;
@@ -34,7 +32,7 @@ pub struct Phase {
     pub peak_bytes: u64,
 }
 
-/// What was found. Bytes are requested bytes.
+/// What was found. Bytes are requested bytes, and those of the tokens of sequences, of all devices together.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Peak {
@@ -42,6 +40,11 @@ pub struct Peak {
     pub allocs: u64,
     pub frees: u64,
     pub gaps: u64,
+    /// Sequences of a cache that began, forks among them.
+    pub sequences: u64,
+    pub sequences_at_end: u64,
+    /// Bytes of a token, where there are sequences.
+    pub token_bytes: Option<u64>,
     pub live_at_end: u64,
     pub end_bytes: u64,
     pub peak_bytes: u64,
@@ -56,44 +59,14 @@ pub struct Peak {
 /// Phases that are kept; later ones are left out.
 const PHASES_KEPT: usize = 200;
 
-struct Live {
-    size: u64,
-    site: Rc<str>,
-}
-
-/// Texts of sites, each kept once, and those of dead buffers not for long: a file may name a new one with every request.
-#[derive(Default)]
-struct Sites {
-    texts: FxHashSet<Rc<str>>,
-    kept_max: usize,
-}
-
-impl Sites {
-    fn keep(&mut self, text: &str) -> Rc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Rc::clone(known);
-        }
-        if self.texts.len() >= self.kept_max {
-            self.texts.retain(|text| Rc::strong_count(text) > 1);
-            self.kept_max = (2 * self.texts.len()).max(1024);
-        }
-        let text: Rc<str> = text.into();
-        self.texts.insert(Rc::clone(&text));
-        text
-    }
-}
-
-/// Highest sum of live requests, in bytes: one walk.
+/// Highest sum of live requests on one device, in bytes: one walk.
 ///
 /// # Errors
 /// A bad input.
-pub fn peak_bytes(input: &Input<'_>) -> Result<u64, Failure> {
-    let (mut source, mut peak) = ((input.make)()?, 0);
-    walk(&mut *source, |_op, now, _source| {
-        peak = peak.max(now);
-        true
-    })?;
-    Ok(peak)
+pub fn device_peak(input: &Input<'_>) -> Result<u64, Failure> {
+    let mut source = (input.make)()?;
+    let live = walk(&mut *source, |_op, _live, _source| true).map_err(Failure::input)?;
+    Ok(live.device_peak())
 }
 
 /// Walks the input twice: to find the peak, and to see what is live there. The `top` largest shares are kept, the rest is one more.
@@ -104,15 +77,16 @@ pub fn find_peak(input: &Input<'_>, top: usize) -> Result<Peak, Failure> {
     let mut peak = Peak::default();
     let mut source = (input.make)()?;
     let mut phase: Option<Phase> = None;
-    let at_end = walk(&mut *source, |op, now, source| {
-        peak.ops += 1;
+    let at_end = walk(&mut *source, |op, live, source| {
+        let now = live.bytes();
         match op {
             Op::Alloc { .. } => peak.allocs += 1,
+            Op::KvNew { .. } | Op::KvFork { .. } => peak.sequences += 1,
             Op::Free { .. } | Op::FreeDeferred { .. } => peak.frees += 1,
             Op::Mark { name } => {
                 let next = Phase {
                     name: source.text(*name).to_owned(),
-                    op: peak.ops - 1,
+                    op: live.ops() - 1,
                     start_bytes: now,
                     end_bytes: now,
                     peak_bytes: now,
@@ -129,26 +103,30 @@ pub fn find_peak(input: &Input<'_>, top: usize) -> Result<Peak, Failure> {
             phase.peak_bytes = phase.peak_bytes.max(now);
         }
         if now > peak.peak_bytes {
-            (peak.peak_bytes, peak.peak_op) = (now, peak.ops - 1);
+            (peak.peak_bytes, peak.peak_op) = (now, live.ops() - 1);
         }
-        peak.end_bytes = now;
         true
-    })?;
-    peak.live_at_end = at_end.buffers.iter().flatten().count() as u64;
-    peak.saturated = at_end.saturated;
+    })
+    .map_err(Failure::input)?;
+    (peak.ops, peak.end_bytes) = (at_end.ops(), at_end.bytes());
+    peak.live_at_end = at_end.buffers().count() as u64;
+    peak.sequences_at_end = at_end.sequences().count() as u64;
+    peak.token_bytes = (peak.sequences > 0).then(|| at_end.token_bytes());
+    peak.saturated = at_end.saturated();
     peak.growth.extend(phase.filter(|_| peak.growth.len() < PHASES_KEPT));
     peak.gaps = source.gaps();
     let mut source = (input.make)()?;
-    let mut seen = 0;
     let (mut sites, mut sizes) = (BTreeMap::new(), BTreeMap::new());
-    let live = walk(&mut *source, |_op, _now, _source| {
-        seen += 1;
-        seen <= peak.peak_op
-    })?;
-    for one in live.buffers.iter().flatten() {
+    let live = walk(&mut *source, |_op, live, _source| live.ops() <= peak.peak_op)
+        .map_err(Failure::input)?;
+    for one in live.buffers() {
         let text = if one.site.is_empty() { "(no site recorded)" } else { &*one.site };
         add(&mut sites, text.to_owned(), one.size);
         add(&mut sizes, size_class(one.size), one.size);
+    }
+    for bytes in live.sequences() {
+        add(&mut sites, "(sequences)".to_owned(), bytes);
+        add(&mut sizes, "(sequences)".to_owned(), bytes);
     }
     (peak.by_site, peak.by_size) = (largest(sites, top), largest(sizes, top));
     Ok(peak)
@@ -186,60 +164,9 @@ fn largest(list: BTreeMap<String, (u64, u64)>, top: usize) -> Vec<Share> {
     shares
 }
 
-/// What is live at some moment.
-struct Walked {
-    buffers: Vec<Option<Live>>,
-    saturated: bool,
-}
-
-/// Calls `see` after each op with the live bytes, until it says no; gives the live buffers then.
-fn walk(
-    source: &mut dyn Source,
-    mut see: impl FnMut(&Op, u64, &dyn Source) -> bool,
-) -> Result<Walked, Failure> {
-    let mut walked = Walked { buffers: Vec::new(), saturated: false };
-    let (mut sites, mut now) = (Sites::default(), 0_u64);
-    loop {
-        match source.next(Nanos(0), Answered::Done).map_err(Failure::input)? {
-            Step::End => return Ok(walked),
-            Step::WaitUntil(_) => {}
-            Step::Op(op) => {
-                let live = &mut walked.buffers;
-                let mut grow = |by: u64| {
-                    let (sum, over) = now.overflowing_add(by);
-                    now = if over { u64::MAX } else { sum };
-                    walked.saturated |= over;
-                };
-                match op {
-                    Op::Alloc { id, size, site, .. } => {
-                        let slot = id.0 as usize;
-                        live.resize_with(live.len().max(slot + 1), || None);
-                        grow(size);
-                        live[slot] = Some(Live { size, site: sites.keep(source.text(site)) });
-                    }
-                    Op::Realloc { id, size } => {
-                        if let Some(Some(buffer)) = live.get_mut(id.0 as usize) {
-                            let old = std::mem::replace(&mut buffer.size, size);
-                            grow(size.saturating_sub(old));
-                            now = now.saturating_sub(old.saturating_sub(size));
-                        }
-                    }
-                    Op::Free { id, .. } | Op::FreeDeferred { id } => {
-                        let gone = live.get_mut(id.0 as usize).and_then(Option::take);
-                        now = now.saturating_sub(gone.map_or(0, |g| g.size));
-                    }
-                    _ => {}
-                }
-                if !see(&op, now, source) {
-                    return Ok(walked);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use vramlab_sim::Source;
     use vramlab_sim::trace::JsonlSource;
 
     use super::*;

@@ -1,10 +1,11 @@
-//! How large a device a recording is replayed on, if nobody says: one rule for `replay` and `advise`.
+//! How large a device a recording runs on, if nobody says: one rule for `replay`, `compare` and `advise`.
 //!
 //! 1. The recorded capacity, where there is one: what the allocator held and what was free at the first recorded failure.
 //! 2. Else the generic device, if the recording's own peak fits there.
 //! 3. Else the smallest usual size that its own peak fits in.
 //!
-//! The peak is the most that the recorded allocator held, or, where the recording does not tell, the highest sum of live requests.
+//! The peak is the most that the recorded allocator held, or, where the recording does not tell, the highest sum of live requests on one
+//! device: each of several has the size that is chosen.
 
 use vramlab_sim::units::Bytes;
 
@@ -13,7 +14,7 @@ use crate::commands::remark;
 use crate::failure::Failure;
 use crate::inputs::Recorded;
 use crate::job::{CAPACITY_MAX, Input, Place};
-use crate::live::peak_bytes;
+use crate::live::device_peak;
 
 /// Memory sizes of devices, in GiB.
 const USUAL_GIB: [u64; 11] = [24, 32, 40, 48, 64, 80, 96, 141, 192, 256, 288];
@@ -28,14 +29,11 @@ pub fn place(
     args: &DeviceArgs,
     quiet: bool,
 ) -> Result<Place, Failure> {
-    let place = Place {
-        min_capacity: args.min_capacity,
-        ..Place::for_recording(args.device.as_deref(), args.capacity)?
-    };
+    let place = Place::for_recording(args.device.as_deref(), args.capacity)?;
     if args.device.is_some() || args.capacity.is_some() {
         return Ok(place);
     }
-    let chosen = choose(recorded, place.capacity(), || peak_bytes(input))?;
+    let chosen = choose(recorded, place.capacity(), || device_peak(input))?;
     if !quiet {
         let device = Bytes(chosen.capacity);
         remark(&format!("vramlab: {}: a device of {device}: {}", input.name, chosen.why));

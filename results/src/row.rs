@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vramlab_sim::report::{KvFigures, MarkFigures, Report, Summary};
+use vramlab_sim::driver::MEMORY_CALLS;
+use vramlab_sim::report::{Figures, KvFigures, MarkFigures, Report, Summary};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -70,6 +71,9 @@ pub struct Row {
     pub first_oom_op: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_oom: Option<String>,
+    /// Where there are several devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_oom_device: Option<u16>,
     pub ooms: u64,
     pub invalid_sizes: u64,
     pub alloc_retries: Option<u64>,
@@ -77,11 +81,15 @@ pub struct Row {
     pub resident: Option<u64>,
     pub peak_resident: Option<u64>,
     pub live_floor: u64,
+    /// Of the device on which it is highest. Figures are of all devices together unless they say otherwise, a capacity is of each.
+    pub live_floor_of_one: u64,
     pub peak_requested: u64,
     pub peak_allocated: u64,
     pub peak_active: u64,
     pub peak_reserved: u64,
     pub peak_device_used: u64,
+    /// At its peak, of the device on which that is highest.
+    pub device_used_of_one: u64,
     pub requested: u64,
     pub allocated: u64,
     pub active: u64,
@@ -118,8 +126,34 @@ pub struct Row {
     pub races: u64,
     pub trace_gaps: u64,
     pub unsupported: BTreeMap<&'static str, u64>,
+    /// Of each device that was asked for memory, by its number; not there where only one was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<u16, OneDevice>,
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
+}
+
+/// Of one of several devices. Names and definitions: `vramlab_sim::report::Figures`.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct OneDevice {
+    pub live_floor: u64,
+    pub peak_requested: u64,
+    pub peak_allocated: u64,
+    pub peak_reserved: u64,
+    pub peak_device_used: u64,
+}
+
+impl OneDevice {
+    fn new(f: &Figures) -> Self {
+        Self {
+            live_floor: f.live_floor(),
+            peak_requested: f.requested.peak,
+            peak_allocated: f.allocated.peak,
+            peak_reserved: f.reserved.peak,
+            peak_device_used: f.device_used.peak,
+        }
+    }
 }
 
 /// Of the caches of a run with sequences. Names and definitions: `vramlab_sim::report::KvFigures`.
@@ -196,17 +230,13 @@ impl Row {
         matches!(self.outcome, "ok" | "oom")
     }
 
-    /// Number of driver calls of all kinds that change what is held.
+    /// Number of driver calls that give, take or map memory.
     pub fn memory_calls(&self) -> u64 {
-        const QUERIES: [&str; 6] = [
-            "cudaMemGetInfo",
-            "cudaMemPoolGetAttribute",
-            "cudaStreamIsCapturing",
-            "cudaEventQuery",
-            "cudaEventCreate",
-            "cudaEventDestroy",
-        ];
-        self.driver_calls.iter().filter(|(name, _)| !QUERIES.contains(name)).map(|(_, n)| n).sum()
+        self.driver_calls
+            .iter()
+            .filter(|(name, _)| MEMORY_CALLS.contains(name))
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// Fills in what the run gave.
@@ -223,6 +253,17 @@ impl Row {
         self.resident = report.counter("resident");
         self.peak_resident = report.counter("peak_resident");
         self.live_floor = f.live_floor();
+        let of_one = |figure: fn(&Figures) -> u64| report.devices.iter().map(figure).max();
+        self.live_floor_of_one = of_one(Figures::live_floor).unwrap_or(0);
+        self.device_used_of_one = of_one(|f| f.device_used.peak).unwrap_or(0);
+        let asked = |f: &Figures| f.live_floor() > 0 || f.reserved.peak > 0;
+        let asked = (0..).zip(&report.devices).filter(|(_, f)| asked(f));
+        self.devices = asked.map(|(number, f)| (number, OneDevice::new(f))).collect();
+        if self.devices.len() < 2 {
+            self.devices.clear();
+        } else {
+            self.first_oom_device = report.first_oom_device.map(|device| device.0);
+        }
         (self.peak_requested, self.requested) = (f.requested.peak, f.requested.current);
         (self.peak_allocated, self.allocated) = (f.allocated.peak, f.allocated.current);
         (self.peak_active, self.active) = (f.active.peak, f.active.current);

@@ -150,7 +150,10 @@ const SEQUENCES: &str = "\
 fn sequences_go_through_caches_and_through_any_allocator() {
     let folder = files(&[("kv.jsonl", SEQUENCES.as_bytes()), ("t.jsonl", TRACE.as_bytes())]);
     let trace = path(&folder, "kv.jsonl");
-    let (code, out, err) = call(&["replay", &trace, "--strategy", "all", "--format", "json"]);
+    // Without a capacity the device would be large enough for all of it.
+    let on_24 = ["replay", &trace, "--capacity", "24GiB"];
+    let all = ["--strategy", "all", "--format", "json"];
+    let (code, out, err) = call(&[&on_24[..], &all].concat());
     assert_eq!(code, 0, "{err}");
     for line in out.lines() {
         let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -174,11 +177,12 @@ fn sequences_go_through_caches_and_through_any_allocator() {
         assert_eq!(number("hit"), Some(if found { 32 } else { 0 }), "{line}");
         assert_eq!((row["ooms"].as_u64(), row["ops"].as_u64()), (Some(1), Some(9)), "{line}");
     }
-    let (_, table, _) = call(&["compare", "--trace", &trace, "--strategy", "serving.paged"]);
+    let (_, table, _) =
+        call(&[&["compare", "--trace"], &on_24[1..], &["--strategy", "serving.paged"]].concat());
     assert!(table.contains("hit rate") && table.contains("40.0 %"), "{table}");
     let lines = path(&folder, "lines.jsonl");
     let strategy = ["--strategy", "serving.paged", "--per-op", &lines];
-    call(&[&["replay", &trace][..], &strategy].concat());
+    call(&[&on_24[..], &strategy].concat());
     let lines = std::fs::read_to_string(lines).expect("written");
     let line = lines.lines().nth(3).expect("the fourth op");
     assert!(line.contains("\"hit\":32") && line.contains("\"seq\":8"), "{line}");

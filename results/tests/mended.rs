@@ -1,47 +1,12 @@
-//! What a strict reader found the command to do wrong, each with the story of what it did.
+//! What a strict reader found the command to do wrong, each with the story of what it did. More of it is in `mended_inputs.rs`.
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use serde_json::Value;
 
-/// Runs and gives (exit code, standard output, standard error).
-fn call(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_vramlab")).args(args).output();
-    let output = output.expect("the program starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
-}
+mod support;
 
-/// Rows of a call with `--format json`, which must end with `code`.
-fn rows(code: i32, args: &[&str]) -> (Vec<Value>, String) {
-    let (found, out, err) = call(&[args, &["--format", "json"]].concat());
-    assert_eq!(found, code, "{args:?}: {out}{err}");
-    (out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), err)
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    /// Writes a file and gives its path.
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        std::fs::write(self.0.path().join(name), content).expect("written");
-        self.path(name)
-    }
-}
-
-fn example(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/examples");
-    folder.join(name).display().to_string()
-}
+use support::{Folder, call, example, rows};
 
 const OOM: &str = "bert_b64_s512_fp32_oom_16gb.pickle.gz";
 const FITS: &str = "resnet50_b32_fp32.pickle.gz";
@@ -333,14 +298,14 @@ fn a_sum_beyond_2_to_64_is_noted() {
 fn a_device_may_be_a_file() {
     let folder = Folder::new();
     let input = folder.file("trace.jsonl", TRACE);
-    let text = "name = \"mine\"\ntitle = \"Mine\"\nbased_on = \"t4-16gb\"\n[memory]\ncapacity = { value = 3, unit = \"GiB\", source = \"ours\", date = \"2026-11-30\", trust = \"M\" }\n";
+    let text = "name = \"mine\"\ntitle = \"Mine\"\nbased_on = \"generic\"\n[memory]\ncapacity = { value = 3, unit = \"GiB\", source = \"ours\", date = \"2026-11-30\", trust = \"M\" }\n";
     let device = folder.file("mine.toml", text);
     let (found, err) = rows(0, &["replay", &input, "--device", &device]);
     assert!(found.iter().all(|row| row["device"] == "mine"), "{err}");
     assert!(found.iter().all(|row| row["capacity"] == 3_u64 << 30), "{err}");
     let cases = [
         (folder.file("bad.toml", "name = 3"), "bad device file"),
-        (folder.file("far.toml", "x".repeat(2 << 20)), "found more than 1.0 MiB"),
+        (folder.file("far.toml", "x".repeat(2 << 20)), "found more than 1 MiB"),
         (folder.path("absent.toml"), "No such file"),
         (folder.path("."), "expected a device's TOML file"),
     ];

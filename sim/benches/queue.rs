@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vramlab_sim::queue::EventQueue;
+use vramlab_sim::testing::Dice;
 
 /// Times between events: exponential, mean 2^20 ns, precomputed so that neither side pays for them.
 fn delays() -> Vec<u64> {
-    let mut seed = 42_u64;
+    let mut dice = Dice::new(42);
     let mut draw = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let uniform = ((seed >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        let uniform = ((dice.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         (-uniform.ln() * f64::from(1 << 20)) as u64
     };
     (0..1 << 16).map(|_| draw()).collect()

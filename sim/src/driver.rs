@@ -205,6 +205,28 @@ pub const CALL_NAMES: [&str; CALL_KINDS] = [
     "cudaEventElapsedTime",
 ];
 
+/// CUDA's names of the calls that give, take or map memory, or make, trim and end a pool of it: what a strategy spares a program. The others
+/// ask, wait, order or move bytes, and a workload makes them too.
+pub const MEMORY_CALLS: [&str; 17] = [
+    "cudaMalloc",
+    "cudaFree",
+    "cudaMemPoolCreate",
+    "cudaMemPoolDestroy",
+    "cudaMemPoolTrimTo",
+    "cudaMallocAsync",
+    "cudaFreeAsync",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemMap",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cudaMallocManaged",
+    "cudaMallocHost",
+    "cudaFreeHost",
+];
+
 /// What a call gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -401,3 +423,21 @@ fronts! {
 }
 
 impl<D: Driver + ?Sized> DriverExt for D {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_change_memory_are_calls_and_those_that_wait_or_copy_are_not_among_them() {
+        assert!(MEMORY_CALLS.iter().all(|name| CALL_NAMES.contains(name)));
+        for call in [
+            Call::DeviceSynchronize,
+            Call::MemInfo,
+            Call::EventRecord { event: EventId(0), stream: StreamId(0) },
+            Call::PoolGet { pool: DEFAULT_POOL, attribute: PoolAttribute::UsedHigh },
+        ] {
+            assert!(!MEMORY_CALLS.contains(&call.name()), "{}", call.name());
+        }
+    }
+}

@@ -39,7 +39,7 @@ const LIVELOCK_STEPS: u64 = 100_000;
 /// # Errors
 /// When the input is bad, an op names a buffer that is not live, or the driver fails; out of memory is a result, not an error.
 pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError> {
-    let Setup { machine, strategies, caches, host_ns, memory, locking, mut observer, .. } = setup;
+    let Setup { machine, strategies, caches, host_ns, memory, locking, observer, .. } = setup;
     let (keep_marks, prelude) = (setup.keep_marks, setup.prelude);
     let mut tally = Tally::new(strategies.len(), host_ns, memory, keep_marks);
     let mut buffers = Buffers::default();
@@ -60,44 +60,7 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
         index: 0,
     };
     engine.ordinals = vec![0; engine.strategies.len()];
-    let (mut answered, mut idle, mut last_time) = (Answered::Done, 0_u64, engine.machine.now());
-    let independent = source.independent();
-    loop {
-        let op = match source.next(engine.machine.now(), answered)? {
-            Step::End => break,
-            Step::WaitUntil(time) => {
-                engine.machine.wait_until(time);
-                None
-            }
-            Step::Op(op) => Some(op),
-        };
-        let mut progress = false;
-        if let Some(op) = op {
-            let outcome = engine.op(&op, source)?;
-            progress = outcome.is_progress();
-            answered = match outcome {
-                // work that could not be resident is no request
-                Outcome::Refused(_) if matches!(op, Op::Work { .. } | Op::Touch { .. }) => {
-                    Answered::Skipped
-                }
-                _ => outcome.answer(),
-            };
-            if !op.is_setting() {
-                if let Some(observer) = observer.as_deref_mut() {
-                    observer.after(&engine.seen(&op, &outcome, source));
-                }
-                engine.index += 1;
-            }
-        }
-        if !independent {
-            let now = engine.machine.now();
-            idle = if progress || now > last_time { 0 } else { idle + 1 };
-            last_time = now;
-            if idle >= LIVELOCK_STEPS {
-                return Err(RunError::Livelock { op: engine.index, steps: idle });
-            }
-        }
-    }
+    engine.drive(source, observer)?;
     engine.finish(source)
 }
 
@@ -120,6 +83,56 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
+    fn drive(
+        &mut self,
+        source: &mut dyn Source,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<(), RunError> {
+        let (mut answered, mut idle, mut last_time) = (Answered::Done, 0_u64, self.machine.now());
+        let independent = source.independent();
+        loop {
+            let op = match source.next(self.machine.now(), answered)? {
+                Step::End => return Ok(()),
+                Step::WaitUntil(time) => {
+                    self.machine.wait_until(time);
+                    None
+                }
+                Step::Op(op) => Some(op),
+            };
+            let mut progress = false;
+            if let Some(op) = op {
+                let done = self.op(&op, source);
+                // by reference: an outcome is large, and few read more of it than its kind
+                let outcome = match &done {
+                    Ok(outcome) => outcome,
+                    Err(_) => return done.map(drop),
+                };
+                progress = outcome.is_progress();
+                answered = match outcome {
+                    // work that could not be resident is no request
+                    Outcome::Refused(_) if matches!(op, Op::Work { .. } | Op::Touch { .. }) => {
+                        Answered::Skipped
+                    }
+                    _ => outcome.answer(),
+                };
+                if !op.is_setting() {
+                    if let Some(observer) = observer.as_deref_mut() {
+                        observer.after(&self.seen(&op, outcome, source));
+                    }
+                    self.index += 1;
+                }
+            }
+            if !independent {
+                let now = self.machine.now();
+                idle = if progress || now > last_time { 0 } else { idle + 1 };
+                last_time = now;
+                if idle >= LIVELOCK_STEPS {
+                    return Err(RunError::Livelock { op: self.index, steps: idle });
+                }
+            }
+        }
+    }
+
     fn op(&mut self, op: &Op, source: &dyn Source) -> Result<Outcome, RunError> {
         match *op {
             Op::Alloc { id, stream, size, .. } => self.alloc(source, id, stream, size),
@@ -203,7 +216,9 @@ impl Engine<'_> {
 
     /// A notice on the current device that costs time and may change what is held.
     fn memory_notice(&mut self, op: &Op, notice: Notice<'_>) -> Result<Outcome, RunError> {
-        let (reply, took) = self.locked(StreamId(0), |this| this.hear(op, notice));
+        let start = self.enter(StreamId(0));
+        let reply = self.hear(op, notice);
+        let took = self.leave(StreamId(0), start);
         let reply = reply?;
         self.tally.stalled(took);
         self.account();

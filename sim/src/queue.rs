@@ -201,6 +201,7 @@ impl<T> EventQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Dice;
 
     /// Sorted by time; equal times in order of insertion.
     #[derive(Default)]
@@ -250,11 +251,8 @@ mod tests {
 
     #[test]
     fn agrees_with_a_sorted_list_whatever_the_scale() {
-        let mut seed = 3_u64;
-        let mut draw = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            seed >> 20
-        };
+        let mut dice = Dice::of_step_1(3);
+        let mut draw = move || dice.bits() >> 20;
         for bits in [0, 1, 3, 7, 12, 20, 30, 43] {
             for pending in [1, 20, 100, 1000] {
                 let mut waiting = 0;

@@ -22,7 +22,7 @@ mod served;
 use hdrhistogram::Histogram;
 
 use crate::machine::{CallCounts, DriverWork};
-use crate::units::Nanos;
+use crate::units::{DeviceId, Nanos};
 
 pub use kv::KvFigures;
 pub use served::{Latency, LatencySpread, Served};
@@ -103,17 +103,16 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
 /// A distribution of nanoseconds, to three digits (an HDR histogram). The commonest value is counted beside it, since most calls cost the same.
 #[derive(Clone, Debug)]
 pub struct Spread {
-    histogram: Histogram<u64>,
+    /// Of the other values; made for the first of them, since it is large.
+    histogram: Option<Histogram<u64>>,
     common: u64,
     common_count: u64,
 }
 
 impl Spread {
     /// An empty one that expects mostly `common` ns.
-    pub fn new(common: u64) -> Self {
-        let histogram =
-            Histogram::new_with_bounds(1, 1 << 50, 3).expect("constant bounds are valid");
-        Self { histogram, common, common_count: 0 }
+    pub const fn new(common: u64) -> Self {
+        Self { histogram: None, common, common_count: 0 }
     }
 
     /// One more value.
@@ -122,23 +121,17 @@ impl Spread {
         if ns == self.common {
             self.common_count += 1;
         } else {
-            self.histogram.saturating_record(ns);
+            self.histogram.get_or_insert_with(histogram).saturating_record(ns);
         }
-    }
-
-    /// All values in one histogram.
-    fn whole(&self) -> Histogram<u64> {
-        let mut whole = self.histogram.clone();
-        whole.saturating_record_n(self.common, self.common_count);
-        whole
     }
 
     /// p50, p90, p99, p99.9, max and count.
     pub fn summary(&self) -> Summary {
-        let whole = self.whole();
-        if whole.is_empty() {
-            return Summary::default();
-        }
+        let Some(others) = &self.histogram else {
+            return Summary::constant(self.common, self.common_count);
+        };
+        let mut whole = others.clone();
+        whole.saturating_record_n(self.common, self.common_count);
         let at = |q| whole.value_at_quantile(q);
         Summary {
             count: whole.len(),
@@ -149,6 +142,10 @@ impl Spread {
             max: whole.max(),
         }
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1 << 50, 3).expect("constant bounds are valid")
 }
 
 /// Quantiles of a [`Spread`], in ns.
@@ -162,6 +159,14 @@ pub struct Summary {
     #[serde(rename = "p99.9")]
     pub p999: u64,
     pub max: u64,
+}
+
+impl Summary {
+    /// Of `count` equal values.
+    const fn constant(value: u64, count: u64) -> Self {
+        let value = if count == 0 { 0 } else { value };
+        Self { count, p50: value, p90: value, p99: value, p999: value, max: value }
+    }
 }
 
 /// Figures at a mark of the workload.
@@ -207,6 +212,8 @@ pub struct Report {
     pub invalid_sizes: u64,
     /// Index of the first op that did not fit.
     pub first_oom_op: Option<u64>,
+    /// The device that it was on.
+    pub first_oom_device: Option<DeviceId>,
     /// The strategy's words about it.
     pub first_oom: Option<String>,
     /// Per device.

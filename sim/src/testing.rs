@@ -21,8 +21,10 @@
 //! # Ok::<(), DriverError>(())
 //! ```
 
+mod dice;
 mod log;
 
+pub use dice::Dice;
 pub use log::{LoggedCall, Reference, sort_event_runs};
 
 use crate::device::{DeviceOptions, SimMachine};
@@ -122,6 +124,11 @@ impl ScriptedMachine {
         let kind = CALL_NAMES.iter().position(|known| *known == name);
         let kind = kind.unwrap_or_else(|| panic!("no call is named {name:?}"));
         self.cues.push(Cue { kind, skip: nth, error });
+    }
+
+    /// Are there calls that have yet to fail on cue?
+    pub fn has_cues(&self) -> bool {
+        !self.cues.is_empty()
     }
 
     fn is_complete(&self, event: EventId) -> bool {

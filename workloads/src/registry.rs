@@ -9,8 +9,6 @@ use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carries {
-    /// More than one stream is used (with default parameters, or with others).
-    pub streams: bool,
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
     /// It asks a cache for slots of sequences.
@@ -35,9 +33,8 @@ pub struct Workload {
     pub summary: &'static str,
 }
 
-const ACCESSES: Carries = Carries { streams: false, accesses: true, sequences: false };
-const STREAMS_AND_ACCESSES: Carries = Carries { streams: true, ..ACCESSES };
-const SEQUENCES: Carries = Carries { sequences: true, ..STREAMS_AND_ACCESSES };
+const ACCESSES: Carries = Carries { accesses: true, sequences: false };
+const SEQUENCES: Carries = Carries { sequences: true, ..ACCESSES };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -58,7 +55,7 @@ pub const WORKLOADS: &[Workload] = &[
     entry(
         "ocr",
         ocr::PARAMS,
-        STREAMS_AND_ACCESSES,
+        ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
     ),

@@ -8,17 +8,18 @@
 //! Source: `paddle/fluid/platform/device/gpu/gpu_info.cc` (PaddlePaddle 15888d1). The physical allocations of the virtual-memory allocator are
 //! not held to it there, so it is no option of that strategy.
 
-use rustc_hash::FxHashMap;
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, Notice, Placement, Reply, Request, Usage, Use,
 };
-use vramlab_sim::driver::{Address, Answer, Call, Driver, DriverError, Families};
+use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
 
+use crate::parts::limit::Limit;
+
 /// A strategy whose driver is limited.
-pub(super) struct WithLimit {
+struct WithLimit {
     inner: Box<dyn Allocator>,
-    account: Account,
+    limit: Limit,
 }
 
 /// Puts the limit around a strategy; none if it is 0.
@@ -26,55 +27,7 @@ pub(super) fn limited(inner: Box<dyn Allocator>, limit: u64) -> Box<dyn Allocato
     if limit == 0 {
         return inner;
     }
-    let account = Account { limit, held: 0, sizes: FxHashMap::default(), refused: false };
-    Box::new(WithLimit { inner, account })
-}
-
-struct Account {
-    /// Bytes.
-    limit: u64,
-    held: u64,
-    /// Looked up, never walked.
-    sizes: FxHashMap<Address, u64>,
-    /// The last `cudaMalloc` was refused by the limit.
-    refused: bool,
-}
-
-struct Limited<'a> {
-    driver: &'a mut dyn Driver,
-    account: &'a mut Account,
-}
-
-impl Driver for Limited<'_> {
-    fn call(&mut self, call: Call) -> Result<Answer, DriverError> {
-        let left = self.account.limit - self.account.held;
-        if let Call::Malloc { size } = call {
-            self.account.refused = size > left;
-            if size > left {
-                return Err(DriverError::OutOfMemory { asked: size, free: left });
-            }
-        }
-        let answer = self.driver.call(call)?;
-        Ok(match (call, answer) {
-            (Call::Malloc { size }, Answer::Address(address)) => {
-                self.account.held += size;
-                self.account.sizes.insert(address, size);
-                answer
-            }
-            (Call::Free { address }, _) => {
-                self.account.held -= self.account.sizes.remove(&address).unwrap_or(0);
-                answer
-            }
-            (Call::MemInfo, Answer::Info { free, total }) => {
-                Answer::Info { free: free.min(left), total: total.min(self.account.limit) }
-            }
-            _ => answer,
-        })
-    }
-
-    fn families(&self) -> Families {
-        self.driver.families()
-    }
+    Box::new(WithLimit { inner, limit: Limit::of_mallocs(limit) })
 }
 
 impl Allocator for WithLimit {
@@ -83,15 +36,7 @@ impl Allocator for WithLimit {
         driver: &mut dyn Driver,
         request: &Request,
     ) -> Result<Placement, AllocError> {
-        self.account.refused = false;
-        let answer = self.inner.alloc(&mut self.account.around(driver), request);
-        match answer {
-            Err(AllocError::OutOfMemory(mut numbers)) if self.account.refused => {
-                numbers.limit = Some(self.account.limit);
-                Err(AllocError::OutOfMemory(numbers))
-            }
-            answer => answer,
-        }
+        self.limit.alloc(&mut *self.inner, driver, request)
     }
 
     fn free(
@@ -100,11 +45,11 @@ impl Allocator for WithLimit {
         block: Block,
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
-        self.inner.free(&mut self.account.around(driver), block, stream)
+        self.inner.free(&mut self.limit.around(driver), block, stream)
     }
 
     fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
-        self.inner.notice(&mut self.account.around(driver), notice)
+        self.inner.notice(&mut self.limit.around(driver), notice)
     }
 
     fn before_work(
@@ -113,7 +58,7 @@ impl Allocator for WithLimit {
         stream: StreamId,
         uses: &mut [Use],
     ) -> Result<(), AllocError> {
-        self.inner.before_work(&mut self.account.around(driver), stream, uses)
+        self.inner.before_work(&mut self.limit.around(driver), stream, uses)
     }
 
     fn after_work(
@@ -122,16 +67,10 @@ impl Allocator for WithLimit {
         stream: StreamId,
         uses: &[Use],
     ) -> Result<(), AllocError> {
-        self.inner.after_work(&mut self.account.around(driver), stream, uses)
+        self.inner.after_work(&mut self.limit.around(driver), stream, uses)
     }
 
     fn usage(&self) -> Usage {
         self.inner.usage()
-    }
-}
-
-impl Account {
-    fn around<'a>(&'a mut self, driver: &'a mut dyn Driver) -> Limited<'a> {
-        Limited { driver, account: self }
     }
 }

@@ -144,15 +144,14 @@ mod tests {
     use super::*;
     use crate::parts::pieces::Segment;
     use std::collections::BTreeSet;
+    use vramlab_sim::testing::Dice;
 
     #[test]
     fn heap_agrees_with_an_ordered_set() {
         let (mut pieces, mut heap) = (Pieces::new(512), MaxHeap::default());
-        let (mut model, mut live, mut seed) = (BTreeSet::new(), Vec::new(), 7_u64);
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let (mut model, mut live) = (BTreeSet::new(), Vec::new());
+        let mut dice = Dice::of_step_1(7);
+        let mut random = |below: u64| dice.below(below);
         for step in 0..20_000_u64 {
             if live.is_empty() || random(5) < 3 {
                 let (address, units) = ((step + 1) << 22, 1 + random(40));

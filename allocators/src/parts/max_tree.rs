@@ -305,16 +305,14 @@ impl MaxTree {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use vramlab_sim::testing::Dice;
 
     /// Against an ordered map, while it grows to several levels and shrinks to nothing, more than once.
     #[test]
     fn tree_agrees_with_an_ordered_map() {
-        let (mut tree, mut model, mut seed) =
-            (MaxTree::new(), BTreeMap::<u64, (u32, u32)>::new(), 1_u64);
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let (mut tree, mut model) = (MaxTree::new(), BTreeMap::<u64, (u32, u32)>::new());
+        let mut dice = Dice::of_step_1(1);
+        let mut random = |below: u64| dice.below(below);
         for step in 0..60_000_u64 {
             let growing = (step / 6_000).is_multiple_of(2);
             let address = 1000 + random(1 << 20) * 16;

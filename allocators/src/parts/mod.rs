@@ -10,6 +10,7 @@ pub(crate) mod front;
 #[cfg(test)]
 pub(crate) mod lab;
 pub(crate) mod last_uses;
+pub(crate) mod limit;
 pub(crate) mod max_heap;
 pub(crate) mod max_tree;
 pub(crate) mod nulls;

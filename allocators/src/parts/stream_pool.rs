@@ -5,7 +5,7 @@
 //! | `default_pool` | the device's default pool, whose attributes are set before its first use |
 //! | `free_in_stream` | a range that nobody recorded is freed in the stream it was made for, or in the one that the free names |
 //! | `unify` | one that other streams were recorded for is freed in a stream of its own that waits for all of them: one event each, made, recorded, waited for and destroyed |
-//! | `held` | what the pool holds is asked of it after each malloc and trim; a synchronisation may lower it at any time, so a free does not ask |
+//! | `held` | what the pool holds is asked of it where live bytes outgrow what is known of it, after a trim, and for a report; it may change at any time, and no system asks it at each malloc |
 //!
 //! `unify` is PyTorch's way (`c10/cuda/CUDAMallocAsyncAllocator.cpp`, `free_impl`): `cudaFreeAsync` takes one stream, and another order would
 //! make the range's own stream wait for the others.
@@ -121,7 +121,9 @@ impl StreamPool {
             }
             Err(error) => return Err(error.into()),
         };
-        if let Err(error) = self.refresh(driver) {
+        if self.used + size > self.reserved
+            && let Err(error) = self.refresh(driver)
+        {
             driver.free_async(address, stream)?;
             return Err(error.into());
         }

@@ -126,6 +126,7 @@ impl Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_sim::testing::Dice;
 
     #[test]
     fn ranges_that_overlap_or_touch_are_one() {
@@ -140,11 +141,8 @@ mod tests {
     #[test]
     fn agrees_with_a_table() {
         const MOMENTS: u32 = 37;
-        let mut seed = 5_u64;
-        let mut random = |below: u32| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as u32 % below
-        };
+        let mut dice = Dice::of_step_1(5);
+        let mut random = |below: u32| dice.below(below.into()) as u32;
         let mut busy = Busy::new(MOMENTS);
         let mut table = vec![[false; 64]; MOMENTS as usize];
         for _ in 0..200 {

@@ -191,17 +191,13 @@ impl Admitted {
 pub(super) mod tests {
     use super::*;
     use vramlab_sim::future::{Life, PlannedUse};
+    use vramlab_sim::testing::Dice;
     use vramlab_sim::units::StreamId;
 
     /// Random buffers: many short ones, some that stay.
     pub(crate) fn random_spans(seed: u64, count: usize) -> (Vec<Span>, u32) {
-        let mut seed = seed;
-        let mut random = |below: u32| {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as u32 % below
-        };
+        let mut dice = Dice::new(seed);
+        let mut random = |below: u32| dice.below(below.into()) as u32;
         let moments = (count as u32 / 3).max(2);
         let mut spans: Vec<Span> = (0..count)
             .map(|_| {

@@ -25,7 +25,7 @@ use vramlab_sim::kv::{Below, KvError};
 use super::index::Index;
 use super::manager::{Manager, Rules};
 use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, positive, share};
-use super::pool::{Pool, PoolUsage, Run, share_of_device};
+use super::pool::{self, Pool, PoolUsage, Run, share_of_device};
 use super::queue::Queue;
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::registry::{MadeCache, Status, Strategy};
@@ -140,7 +140,7 @@ impl BlockPool {
             Some(blocks) => blocks,
             None => share_of_device(below, self.utilization)? / block_bytes.max(1),
         };
-        Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+        pool::blocks(blocks, pool::MOST_BLOCKS, "num_gpu_blocks_override, block_size, token_bytes")
     }
 
     fn reset(&mut self) -> bool {

@@ -1,6 +1,6 @@
 //! What a pool of blocks of one size does for the manager of sequences.
 
-use vramlab_sim::allocator::{Notice, Reply};
+use vramlab_sim::allocator::{AllocError, Notice, Reply};
 use vramlab_sim::driver::{Address, DriverExt};
 use vramlab_sim::kv::{Below, KvError};
 
@@ -75,8 +75,65 @@ pub trait Pool: Send {
     fn notice(&mut self, below: &mut Below<'_>, notice: &Notice<'_>) -> Result<Reply, KvError>;
 }
 
+/// Most blocks of a cache. Its tables, which are there from the first sequence on, take up to 28 bytes for each.
+pub(super) const MOST_BLOCKS: u64 = 1 << 25;
+
+/// So many blocks, if they are not more than `most`; `options` decide how many they are.
+///
+/// # Errors
+/// A bad setting, if they are more.
+pub(super) fn blocks(wanted: u64, most: u64, options: &str) -> Result<u32, KvError> {
+    let most = most.min(MOST_BLOCKS);
+    let blocks = u32::try_from(wanted).ok().filter(|blocks| u64::from(*blocks) <= most);
+    blocks.ok_or_else(|| {
+        let why =
+            format!("a cache of {wanted} blocks; expected at most {most} (options {options})");
+        AllocError::BadSetting(why.into()).into()
+    })
+}
+
 /// Bytes that a cache may take: this share of the device, less what is taken of it already.
 pub(super) fn share_of_device(below: &mut Below<'_>, share: f64) -> Result<u64, KvError> {
     let (free, total) = below.driver.mem_info()?;
     Ok(((total as f64 * share) as u64).saturating_sub(total - free))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serving::testing::Bench;
+    use vramlab_sim::kv::NewSequence;
+
+    #[test]
+    fn a_cache_of_too_many_blocks_is_a_bad_setting_and_takes_nothing() {
+        for (spec, option) in [
+            ("serving.paged:num_gpu_blocks_override=18446744073709551615", "num_gpu"),
+            (
+                "serving.paged:num_gpu_blocks_override=4294967295,block_size=1,token_bytes=1",
+                "num_gpu",
+            ),
+            ("serving.paged:block_size=1,token_bytes=1", "block_size"),
+            ("serving.radix:max_total_tokens=18446744073709551615,token_bytes=1", "max_"),
+            ("serving.radix:token_bytes=16", "token_bytes"),
+            ("serving.elastic_pages:num_blocks=18446744073709551615", "num_blocks"),
+            ("serving.elastic_pages:num_blocks=100000000", "num_blocks"),
+            ("serving.elastic_pages:num_blocks=4097", "num_blocks"),
+            ("serving.elastic_pages:num_layers=1,block_size=1,token_bytes=16", "block_size"),
+        ] {
+            let mut bench = Bench::new(spec, 8 << 30);
+            let refused = bench.ask(&NewSequence { tokens: 1, ..NewSequence::default() });
+            let Err(KvError::Below(AllocError::BadSetting(why))) = refused else {
+                panic!("{spec}: {refused:?}")
+            };
+            assert!(why.contains("expected at most") && why.contains(option), "{spec}: {why}");
+            assert_eq!(bench.machine_reserved(), 0, "{spec}");
+        }
+    }
+
+    #[test]
+    fn elastic_blocks_may_be_as_many_as_the_device_could_hold() {
+        // 8 GiB of blocks of 16 tokens of 128 KiB
+        let mut bench = Bench::new("serving.elastic_pages:num_blocks=4096", 8 << 30);
+        bench.begin(1, 1);
+    }
 }

@@ -7,8 +7,6 @@
 //! | `inference` | such buffers are only read, for two windows from the start, or for eight after training: the turns of the loop are predicted by `stride`, and of what is not foreseen what was used last leaves, since in a loop that is used again last |
 //! | `unknown` | until one of them is seen nothing is foretold: what was used longest ago leaves |
 
-use vramlab_sim::allocator::Block;
-
 use super::foresight::{Foresight, Used};
 use super::markov::Markov;
 use super::plan::{Plan, Predictor};
@@ -147,12 +145,12 @@ impl Adaptive {
 }
 
 impl Foresight for Adaptive {
-    fn born(&mut self, slot: u32, block: Block, ordinal: u64, size: u64) {
+    fn born(&mut self, slot: u32, ordinal: u64, size: u64) {
         if self.lives.len() <= slot as usize {
             self.lives.resize(slot as usize + 1, Life::default());
         }
         self.lives[slot as usize] = Life { live: true, born: self.work, ordinal, used: false };
-        self.plan.born(slot, block, ordinal, size);
+        self.plan.born(slot, ordinal, size);
     }
 
     fn gone(&mut self, slot: u32) {

@@ -9,6 +9,8 @@ pub(super) struct Counters {
     pub(super) bytes_to_device: u64,
     pub(super) bytes_to_file: u64,
     pub(super) bytes_from_file: u64,
+    /// Writes that should have reached the file at once, for which the host had no room.
+    pub(super) writes_not_persisted: u64,
     /// Buffers that left the device; of them, without a copy.
     pub(super) evictions: u64,
     pub(super) evictions_clean: u64,
@@ -50,6 +52,7 @@ impl Counters {
             ("bytes_to_device", self.bytes_to_device),
             ("bytes_to_file", self.bytes_to_file),
             ("bytes_from_file", self.bytes_from_file),
+            ("writes_not_persisted", self.writes_not_persisted),
             ("evictions", self.evictions),
             ("evictions_clean", self.evictions_clean),
             ("fetches", self.fetches),
@@ -59,6 +62,7 @@ impl Counters {
             ("prefetch_wasted", self.prefetch_wasted),
             ("wait_ns", watch.wait_ns),
             ("wait_late_ns", watch.late_ns),
+            ("waits_unread", watch.unread()),
             ("restarts", self.restarts),
             ("restart_lost_bytes", self.restart_lost_bytes),
             ("restart_lost_buffers", self.restart_lost_buffers),

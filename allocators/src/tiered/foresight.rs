@@ -1,7 +1,5 @@
 //! What a policy knows of uses to come.
 
-use vramlab_sim::allocator::Block;
-
 /// A buffer that announced work uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Used {
@@ -12,7 +10,7 @@ pub(super) struct Used {
 /// Foresees uses. Time is counted in announced works; only differences and order mean something.
 pub(super) trait Foresight: Send {
     /// A buffer was requested: the `ordinal`-th request, of `size` bytes.
-    fn born(&mut self, slot: u32, block: Block, ordinal: u64, size: u64);
+    fn born(&mut self, slot: u32, ordinal: u64, size: u64);
 
     /// It was freed.
     fn gone(&mut self, slot: u32);
@@ -48,7 +46,7 @@ pub(super) trait Foresight: Send {
 pub(super) struct Nothing;
 
 impl Foresight for Nothing {
-    fn born(&mut self, _slot: u32, _block: Block, _ordinal: u64, _size: u64) {}
+    fn born(&mut self, _slot: u32, _ordinal: u64, _size: u64) {}
 
     fn gone(&mut self, _slot: u32) {}
 

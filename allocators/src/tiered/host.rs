@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says | source |
 //! |---|---|---|
-//! | `pinned_pool` | pinning is slow (2 ms and more a call), so chunks of `host_chunk` or more are kept until the cache is emptied | ZeRO-Infinity (SC 2021) 6.3: a pinned memory management layer that uses a small supply again |
+//! | `pinned_pool` | pinning is slow (2 ms and more a call), so chunks of `host_chunk` or more are kept until the cache is emptied; where the host has no room for one, what is needed is asked for | ZeRO-Infinity (SC 2021) 6.3: a pinned memory management layer that uses a small supply again |
 //! | `best_fit` | the smallest free piece that is large enough, in pages of 4 KiB | - |
 //! | `leaving` | a block that a queued copy still reads or writes comes back later, oldest first, before memory is added; its next user comes after those copies | - |
 
@@ -102,18 +102,22 @@ impl Host {
         if bytes > room {
             return Ok(false);
         }
-        let size = bytes.max(self.chunk).min(room);
-        let address = match driver.malloc_host(size, true) {
-            Ok(address) => address,
-            Err(DriverError::OutOfMemory { .. } | DriverError::NotSupported { .. }) => {
-                return Ok(false);
+        let whole = bytes.max(self.chunk).min(room);
+        // where the host has no room for a chunk, it may have room for this
+        for size in [whole, bytes] {
+            match driver.malloc_host(size, true) {
+                Ok(address) => {
+                    self.held += size;
+                    let slot = self.pieces.add(Segment { address, size });
+                    self.order.insert(&mut self.pieces, slot);
+                    return Ok(true);
+                }
+                Err(DriverError::OutOfMemory { .. }) if size > bytes => {}
+                Err(DriverError::OutOfMemory { .. } | DriverError::NotSupported { .. }) => break,
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
-        };
-        self.held += size;
-        let slot = self.pieces.add(Segment { address, size });
-        self.order.insert(&mut self.pieces, slot);
-        Ok(true)
+        }
+        Ok(false)
     }
 
     /// Gives a block back, which these still use (rule `leaving`).
@@ -189,6 +193,7 @@ impl Host {
 mod tests {
     use super::*;
     use crate::tiered::lines::{IN, OUT};
+    use vramlab_sim::DeviceOptions;
     use vramlab_sim::testing::ScriptedMachine;
     use vramlab_sim::units::StreamId;
 
@@ -208,6 +213,20 @@ mod tests {
         assert_eq!(b.address, a.address);
         let calls: Vec<_> = machine.drain_log().map(|row| row.call).collect();
         assert_eq!(calls, ["cudaStreamWaitEvent"], "the next user comes after the reader");
+        Ok(())
+    }
+
+    #[test]
+    fn without_room_for_a_chunk_what_is_needed_is_asked_for() -> Result<(), DriverError> {
+        let options = DeviceOptions { host_capacity: 5 * MIB, ..DeviceOptions::default() };
+        let mut machine = ScriptedMachine::new(options);
+        let (mut host, mut lines) = (Host::new(u64::MAX, 4 * MIB), Lines::new());
+        for (size, room, held) in [(MIB, true, 4), (4 * MIB, false, 4), (3 * MIB, true, 4)] {
+            let block = host.take(&mut machine, &mut lines, size, OUT)?;
+            assert_eq!((block.is_some(), host.held), (room, held * MIB), "{size}");
+        }
+        assert!(host.take(&mut machine, &mut lines, MIB, OUT)?.is_some(), "a chunk has no room");
+        assert_eq!(host.held, 5 * MIB);
         Ok(())
     }
 

@@ -105,16 +105,16 @@ impl Lines {
         Ok(count)
     }
 
-    /// What is queued next on `later` comes after the first `count` pieces of `earlier` (rule `wait`). Was a wait queued?
+    /// What is queued next on `later` comes after the first `count` pieces of `earlier` (rule `wait`).
     pub(super) fn follow(
         &mut self,
         driver: &mut dyn Driver,
         later: LineId,
         earlier: LineId,
         count: u64,
-    ) -> Result<bool, DriverError> {
+    ) -> Result<(), DriverError> {
         if !self.must_wait(later, earlier, count) {
-            return Ok(false);
+            return Ok(());
         }
         let (number, event) = self.event_from(driver, earlier, count)?;
         let stream = self.stream(driver, later)?;
@@ -124,7 +124,7 @@ impl Lines {
             heard.resize(earlier + 1, 0);
         }
         heard[earlier] = number;
-        Ok(true)
+        Ok(())
     }
 
     /// What is queued next on `later` comes after all that was queued on `earlier`, by whomever.
@@ -204,12 +204,15 @@ mod tests {
         lines.mark(&mut machine, s0)?;
         let late = lines.queued(s0);
         machine.drain_log();
-        assert!(lines.follow(&mut machine, s7, s0, early)?);
+        lines.follow(&mut machine, s7, s0, early)?;
         assert_eq!(log(&mut machine), ["cudaStreamWaitEvent,,,0,s7,1"], "the event was there");
-        assert!(!lines.follow(&mut machine, s7, s0, early)?);
-        assert!(!lines.follow(&mut machine, s0, s0, late)?, "a stream needs no event for itself");
-        assert!(log(&mut machine).is_empty());
-        assert!(lines.follow(&mut machine, s7, s0, late)?);
+        lines.follow(&mut machine, s7, s0, early)?;
+        lines.follow(&mut machine, s0, s0, late)?;
+        assert!(
+            log(&mut machine).is_empty(),
+            "it was told, and a stream needs no event for itself"
+        );
+        lines.follow(&mut machine, s7, s0, late)?;
         assert_eq!(log(&mut machine), ["cudaEventRecord,,,0,s0,1", "cudaStreamWaitEvent,,,0,s7,1"]);
         Ok(())
     }
@@ -223,7 +226,11 @@ mod tests {
         }
         assert_eq!(lines.lines[line].marks.len(), MARKS_KEPT);
         assert_eq!(vramlab_sim::Machine::calls(&machine).get("cudaEventCreate"), 256);
-        assert!(lines.follow(&mut machine, OUT, line, 1)?, "the oldest mark stands for it");
+        machine.drain_log();
+        let later = lines.of(StreamId(7));
+        lines.follow(&mut machine, later, line, 1)?;
+        let waited = ["cudaStreamWaitEvent,,,0,s7,1"];
+        assert_eq!(log(&mut machine), waited, "the oldest mark stands for it");
         Ok(())
     }
 }

@@ -35,7 +35,6 @@
 mod adaptive;
 mod buffers;
 mod counters;
-mod fence;
 mod file;
 mod foresight;
 mod host;
@@ -126,26 +125,29 @@ pub fn around(name: &str, options: &Options, inner: Box<dyn Allocator>, future: 
     build(name, options, Some(inner), future)
 }
 
+/// One of the family, and how it foresees.
+struct Line {
+    strategy: Strategy,
+    foresight: fn(&Options, &Future) -> Foresees,
+}
+
+static LINES: [Line; 4] = [
+    Line { strategy: LRU, foresight: |_, _| Ok(Box::new(Nothing)) },
+    Line { strategy: NEXT_USE, foresight: |_, future| Ok(Box::new(Oracle::new(future))) },
+    Line { strategy: PREDICTED, foresight: |options, _| predictor(options) },
+    Line { strategy: ADAPTIVE, foresight: |options, _| adaptive(options) },
+];
+
 fn build(
     name: &str,
     options: &Options,
     inner: Option<Box<dyn Allocator>>,
     future: &Future,
 ) -> Made {
-    let known = match name {
-        "tiered.lru" => settings::LRU,
-        "tiered.next_use" => settings::NEXT_USE,
-        "tiered.predicted" => settings::PREDICTED,
-        "tiered.adaptive" => settings::ADAPTIVE,
-        _ => return Err(OptionError(format!("{name:?} is not of the tiered family"))),
-    };
-    options.check(name, known)?;
-    let foresight: Box<dyn Foresight> = match name {
-        "tiered.next_use" => Box::new(Oracle::new(future)),
-        "tiered.predicted" => predictor(options)?,
-        "tiered.adaptive" => adaptive(options)?,
-        _ => Box::new(Nothing),
-    };
+    let line = LINES.iter().find(|line| line.strategy.name == name);
+    let line = line.ok_or_else(|| OptionError(format!("{name:?} is not of the tiered family")))?;
+    options.check(name, line.strategy.options)?;
+    let foresight = (line.foresight)(options, future)?;
     let settings = Settings::parse(options)?;
     let inner = match inner {
         Some(inner) => inner,

@@ -9,7 +9,6 @@
 //! A use list is in works that list uses; the works that are announced are the same ones, but for those whose buffers all failed. So the next
 //! work is looked for by a buffer that it uses.
 
-use vramlab_sim::allocator::Block;
 use vramlab_sim::future::Future;
 
 use super::foresight::{Foresight, Used};
@@ -90,7 +89,7 @@ impl Oracle {
 }
 
 impl Foresight for Oracle {
-    fn born(&mut self, slot: u32, _block: Block, ordinal: u64, _size: u64) {
+    fn born(&mut self, slot: u32, ordinal: u64, _size: u64) {
         if self.ordinals.len() <= slot as usize {
             self.ordinals.resize(slot as usize + 1, NONE);
         }
@@ -175,7 +174,7 @@ mod tests {
             ..Future::default()
         };
         let mut oracle = Oracle::new(&future);
-        (0..3).for_each(|i| oracle.born(10 + i, Block(0), i.into(), 1));
+        (0..3).for_each(|i| oracle.born(10 + i, i.into(), 1));
         oracle
     }
 

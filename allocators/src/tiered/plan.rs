@@ -20,8 +20,6 @@
 
 use std::collections::VecDeque;
 
-use vramlab_sim::allocator::Block;
-
 use super::foresight::{Foresight, Used};
 
 /// Foretells tokens.
@@ -215,7 +213,7 @@ impl<P: Predictor> Plan<P> {
 }
 
 impl<P: Predictor> Foresight for Plan<P> {
-    fn born(&mut self, slot: u32, _block: Block, _ordinal: u64, size: u64) {
+    fn born(&mut self, slot: u32, _ordinal: u64, size: u64) {
         if self.known.len() <= slot as usize {
             self.known.resize(slot as usize + 1, Known::default());
         }

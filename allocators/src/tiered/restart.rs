@@ -29,14 +29,14 @@ impl Tiered {
             }
             if let Some(placement) = buffer.device.take() {
                 self.counters.not_resident(buffer.size, std::mem::take(&mut buffer.prefetched));
-                self.inner.free(&mut self.fence.around(driver), placement.block, None)?;
+                self.inner.free(&mut self.limit.around(driver), placement.block, None)?;
             }
             self.drop_host(slot);
             let buffer = self.buffers.get_mut(slot);
             buffer.newest = Newest { file: buffer.file.is_some(), ..Newest::default() };
             self.rank(slot);
         }
-        self.inner.notice(&mut self.fence.around(driver), Notice::EmptyCache)?;
+        self.inner.notice(&mut self.limit.around(driver), Notice::EmptyCache)?;
         self.host.empty(driver, &mut self.lines)?;
         self.counters.restarts += 1;
         Ok(())

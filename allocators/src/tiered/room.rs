@@ -135,7 +135,7 @@ impl Tiered {
         }
         self.lines.follow(driver, home, IN, buffer.copies[IN])?;
         self.lines.follow(driver, home, OUT, buffer.copies[OUT])?;
-        self.inner.free(&mut self.fence.around(driver), placement.block, None)?;
+        self.inner.free(&mut self.limit.around(driver), placement.block, None)?;
         buffer.device = None;
         buffer.newest.device = false;
         buffer.uses.clear();
@@ -158,7 +158,7 @@ impl Tiered {
         self.counters.resident(buffer.size);
         for stream in &buffer.recorded {
             let recorded = Notice::RecordStream { block: placement.block, stream: *stream };
-            self.inner.notice(&mut self.fence.around(driver), recorded)?;
+            self.inner.notice(&mut self.limit.around(driver), recorded)?;
         }
         Ok(())
     }

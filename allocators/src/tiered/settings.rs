@@ -243,6 +243,9 @@ pub(super) fn inert(options: &Options) -> Vec<String> {
     }
     if options.get(HOST_BYTES.name).is_some_and(|text| text.parse() == Ok(Bytes(0))) {
         notes.push("host_bytes=0: without a host tier nothing leaves the device".to_owned());
+        if options.get(PERSISTENT.name).is_some_and(|text| text != PERSISTENT.default) {
+            notes.push("persistent: without a host tier nothing reaches the file".to_owned());
+        }
     }
     notes
 }
@@ -279,6 +282,15 @@ mod tests {
             let error = settings(&[(key, value)]).expect_err(key).to_string();
             assert!(error.contains(key) && error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn without_a_host_tier_neither_it_nor_the_file_is_used() {
+        let notes = |pairs: &[(&str, &str)]| inert(&Options::from_pairs(pairs.iter().copied()));
+        assert!(notes(&[("persistent", "write_through")]).is_empty());
+        assert_eq!(notes(&[("host_bytes", "0"), ("persistent", "none")]).len(), 1);
+        let both = notes(&[("host_bytes", "0B"), ("persistent", "write_back")]);
+        assert!(both.len() == 2 && both[1].starts_with("persistent:"), "{both:?}");
     }
 
     #[test]

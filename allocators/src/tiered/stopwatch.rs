@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `wait_ns` | a stream's time between the two events | CUDA runtime API, `cudaEventElapsedTime` |
 //! | `late` | a prefetch is a hit if the stream did not stand still for it, else it is late | - |
+//! | `unread` | to ask must not make the host wait: waits that are not over when the counters are asked for are in none of them, and `waits_unread` says how many there are; after a last synchronisation there is none | - |
 
 use std::collections::VecDeque;
 
@@ -91,6 +92,11 @@ impl Stopwatch {
         let after = Self::start(driver, lines, stream)?;
         self.open.push_back(Pair { before, after, prefetched });
         if self.open.len() > OPEN_MANY { self.read(driver, lines) } else { Ok(()) }
+    }
+
+    /// Waits that were not over when they were last asked after.
+    pub(super) fn unread(&self) -> u64 {
+        self.open.len() as u64
     }
 
     /// Reads what is complete, from the oldest on.

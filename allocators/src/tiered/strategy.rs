@@ -8,7 +8,6 @@ use vramlab_sim::units::StreamId;
 
 use super::buffers::{Buffer, Buffers, Newest, State, Stored};
 use super::counters::Counters;
-use super::fence::Fence;
 use super::file::File;
 use super::foresight::Foresight;
 use super::host::Host;
@@ -16,12 +15,14 @@ use super::lines::{LineId, Lines};
 use super::order::Order;
 use super::settings::{RestartAt, Settings};
 use super::stopwatch::Stopwatch;
+use crate::parts::limit::Limit;
 use crate::parts::nulls::Nulls;
 
 /// Device, host and file, and a policy.
 pub(super) struct Tiered {
     pub(super) inner: Box<dyn Allocator>,
-    pub(super) fence: Fence,
+    /// What the device tier may have of the device.
+    pub(super) limit: Limit,
     pub(super) host: Host,
     pub(super) file: File,
     pub(super) foresight: Box<dyn Foresight>,
@@ -57,7 +58,7 @@ impl Tiered {
     ) -> Self {
         Self {
             inner,
-            fence: Fence::new(settings.device_bytes),
+            limit: Limit::new(settings.device_bytes),
             host: Host::new(settings.host_bytes, settings.host_chunk),
             file: File::default(),
             foresight,
@@ -90,42 +91,29 @@ impl Tiered {
         self.capacity.is_none_or(|capacity| after.is_some_and(|after| after <= capacity))
     }
 
-    /// What a refusal tells about the device.
-    pub(super) fn learn(&mut self, refusal: &AllocError) {
-        if let AllocError::OutOfMemory(numbers) = refusal {
-            self.capacity = Some(numbers.reserved.saturating_add(numbers.device_free));
-        }
-    }
-
-    /// Bytes of the device, within the fence; the driver is asked once.
+    /// Bytes of the device, within the limit; the driver is asked once.
     fn total(&mut self, driver: &mut dyn Driver) -> Result<u64, AllocError> {
         match self.total {
             Some(total) => Ok(total),
             None => {
-                let total = self.fence.around(driver).mem_info()?.1;
+                let total = self.limit.around(driver).mem_info()?.1;
                 self.total = Some(total);
                 Ok(total)
             }
         }
     }
 
-    /// Asks the inner strategy, within the fence.
+    /// Asks the inner strategy, within the limit.
     pub(super) fn ask(
         &mut self,
         driver: &mut dyn Driver,
         request: &Request,
     ) -> Result<Placement, AllocError> {
-        let answer = self.inner.alloc(&mut self.fence.around(driver), request);
-        match answer {
-            Err(AllocError::OutOfMemory(mut numbers)) => {
-                let limit = self.settings.device_bytes;
-                numbers.limit = numbers.limit.or((limit < u64::MAX).then_some(limit));
-                let refusal = AllocError::OutOfMemory(numbers);
-                self.learn(&refusal);
-                Err(refusal)
-            }
-            answer => answer,
+        let answer = self.limit.alloc(&mut *self.inner, driver, request);
+        if let Err(AllocError::OutOfMemory(numbers)) = &answer {
+            self.capacity = Some(numbers.reserved.saturating_add(numbers.device_free));
         }
+        answer
     }
 
     /// Rule `born`: on the device, else in host memory until it is used.
@@ -211,7 +199,7 @@ impl Tiered {
         };
         self.order_copies(driver, slot, None)?;
         let deferred = Notice::FreeDeferred { block: placement.block };
-        let reply = self.inner.notice(&mut self.fence.around(driver), deferred)?;
+        let reply = self.inner.notice(&mut self.limit.around(driver), deferred)?;
         if reply != Reply::Unsupported {
             self.forget(slot);
             self.buffers.get_mut(slot).state = State::Deferred;
@@ -225,7 +213,7 @@ impl Tiered {
         };
         if let Some(placement) = self.buffers.get_mut(slot).device.take() {
             let completed = Notice::Completed { block: placement.block };
-            self.inner.notice(&mut self.fence.around(driver), completed)?;
+            self.inner.notice(&mut self.limit.around(driver), completed)?;
         }
         self.buffers.vacate(slot);
         Ok(Reply::Done)
@@ -249,7 +237,7 @@ impl Tiered {
             None => Ok(Reply::Done),
             Some(Placement { block, .. }) => {
                 let recorded = Notice::RecordStream { block, stream };
-                self.inner.notice(&mut self.fence.around(driver), recorded)
+                self.inner.notice(&mut self.limit.around(driver), recorded)
             }
         }
     }
@@ -267,7 +255,7 @@ impl Allocator for Tiered {
         let home = self.lines.of(request.stream);
         let (buffer, address, size) = self.place(driver, request, home)?;
         let (slot, block) = self.buffers.add(buffer);
-        self.foresight.born(slot, block, request.ordinal, request.size);
+        self.foresight.born(slot, request.ordinal, request.size);
         if self.buffers.get(slot).device.is_some() {
             self.counters.resident(request.size);
         }
@@ -287,7 +275,7 @@ impl Allocator for Tiered {
         let slot = self.buffers.find(block)?;
         if let Some(placement) = self.buffers.get(slot).device {
             self.order_copies(driver, slot, stream)?;
-            self.inner.free(&mut self.fence.around(driver), placement.block, stream)?;
+            self.inner.free(&mut self.limit.around(driver), placement.block, stream)?;
         }
         self.mark_birth(driver, slot)?;
         self.forget(slot);
@@ -322,7 +310,7 @@ impl Allocator for Tiered {
             _ => {}
         }
         let counted = notice == Notice::Counters;
-        let reply = self.inner.notice(&mut self.fence.around(driver), notice)?;
+        let reply = self.inner.notice(&mut self.limit.around(driver), notice)?;
         if !counted {
             return Ok(reply);
         }

@@ -1,6 +1,6 @@
 //! Each rule of the tables, on a small device whose tier is `cuda.malloc`: sizes are exact there.
 
-use vramlab_sim::allocator::{AllocError, Allocator, Block, Notice, Request, Use};
+use vramlab_sim::allocator::{AllocError, Allocator, Block, Notice, Reply, Request, Use};
 use vramlab_sim::device::{DeviceOptions, Link, Links, SimMachine};
 use vramlab_sim::driver::DriverExt;
 use vramlab_sim::future::{Future, Life, PlannedUse};
@@ -284,6 +284,17 @@ fn write_through_every_write_reaches_the_file_at_once() {
 }
 
 #[test]
+fn write_through_counts_what_the_host_has_no_room_for() {
+    let mut bench = lru(&[("persistent", "write_through"), ("host_bytes", "3MiB")]);
+    let large = bench.alloc(4);
+    bench.work(&[(large, true)]);
+    bench.work(&[(large, true)]);
+    assert_eq!(bench.count(["bytes_to_file", "writes_not_persisted"]), [0, 2]);
+    bench.written::<1>();
+    assert_eq!(bench.count(["bytes_to_file", "writes_not_persisted"]), [2 * MIB, 2]);
+}
+
+#[test]
 fn compress_moves_fewer_bytes_and_takes_its_time() {
     let mut bench = lru(&[("compress", "4:1.048576")]); // 1 ms a MiB
     let blocks = bench.written::<5>();
@@ -317,6 +328,22 @@ fn wait_ns_is_what_a_stream_stood_still() -> Result<(), AllocError> {
     bench.try_work(1_000_000, &[(a, false)])?;
     // 2 ms out, then 2 ms in
     assert_eq!(bench.count(["wait_ns", "wait_late_ns"]), [6_000_000, 0]);
+    Ok(())
+}
+
+#[test]
+fn unread_waits_are_counted_until_they_are_over() -> Result<(), AllocError> {
+    let mut bench = lru(&[]);
+    let [a, ..] = bench.written::<5>();
+    bench.read(a); // for which another leaves, and `cudaFree` waits for that; then it is copied
+    let count = |bench: &mut Bench, name: &str| {
+        let reply = bench.it.notice(&mut bench.machine, Notice::Counters)?;
+        let Reply::Counters(counters) = reply else { panic!("{reply:?}") };
+        Ok::<_, AllocError>(counters.iter().find(|(known, _)| *known == name).expect(name).1)
+    };
+    assert_eq!((count(&mut bench, "waits_unread")?, count(&mut bench, "wait_ns")?), (1, 2_000_000));
+    bench.machine.device_synchronize()?;
+    assert_eq!((count(&mut bench, "waits_unread")?, count(&mut bench, "wait_ns")?), (0, 6_000_000));
     Ok(())
 }
 
@@ -359,6 +386,13 @@ fn device_bytes_is_all_that_the_device_tier_takes() {
 }
 
 #[test]
+fn device_bytes_beyond_the_device_is_not_what_refuses() {
+    let mut bench = lru(&[("device_bytes", "16MiB")]);
+    let Err(AllocError::OutOfMemory(numbers)) = bench.try_alloc(9) else { panic!("too large") };
+    assert_eq!(numbers.limit, None);
+}
+
+#[test]
 fn what_a_capture_knows_stays_where_it_is() -> Result<(), AllocError> {
     let mut bench = lru(&[]);
     bench.it.notice(&mut bench.machine, Notice::CaptureBegin { stream: StreamId(0) })?;
@@ -375,7 +409,7 @@ fn the_policy_follows_what_the_works_look_like() {
     use super::foresight::Used;
     let mut adaptive = Adaptive::new(16);
     for slot in 0..8 {
-        adaptive.born(slot, Block(slot.into()), slot.into(), MIB);
+        adaptive.born(slot, slot.into(), MIB);
     }
     let mut turn = |write| {
         for slot in 0..8 {

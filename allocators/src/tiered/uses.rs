@@ -5,7 +5,7 @@
 //! | `resident` | all buffers of a piece of work are on the device before it is queued; those that are not come now, and its stream waits for them | - |
 //! | `fresh` | a buffer that still lies where it was born in host memory, and is written and not read, comes without a copy | - |
 //! | `prefetch` | buffers of the next `prefetch_lead` works that are foreseen come back ahead, the soonest first | vDNN 3.3, prefetch; ZeRO-Infinity 6.2, overlap |
-//! | `write_through` | what is written is copied to host memory and to the file at once; a stream that writes again waits for the copy | - |
+//! | `write_through` | what is written is copied to host memory and to the file at once; a stream that writes again waits for the copy; a write for which the host has no room reaches neither, and is counted in `writes_not_persisted` | - |
 
 use vramlab_sim::allocator::{AllocError, Use};
 use vramlab_sim::driver::Driver;
@@ -213,7 +213,8 @@ impl Tiered {
         if self.settings.persistent == Persistent::WriteThrough {
             for Used { slot, write } in self.look_up(uses)? {
                 if write && !self.buffers.get(slot).newest.host {
-                    self.copy_out(driver, slot, false)?;
+                    let copied = self.copy_out(driver, slot, false)?;
+                    self.counters.writes_not_persisted += u64::from(!copied);
                 }
             }
         }

@@ -2,10 +2,9 @@
 
 use super::ops::{TraceOp, read_trace};
 use super::rows::Csv;
-use flate2::read::GzDecoder;
+use super::shared_folder::read_text;
 use serde_json::Value;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ impl Case {
             .and_then(Value::as_u64)
             .ok_or("case.json: expected a capacity")?;
         let path = folder.join(trace);
-        let trace = read_text(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let trace = read_text(&path)?;
         let name =
             folder.file_name().map_or("case".into(), |name| name.to_string_lossy().into_owned());
         let parts = (text("torch").unwrap_or("2.15.0"), text("conf").unwrap_or_default());
@@ -91,21 +90,10 @@ impl Case {
 fn read(folder: &Path, name: &str) -> Result<Option<String>, String> {
     for path in [folder.join(name), folder.join(format!("{name}.gz"))] {
         if path.is_file() {
-            return read_text(&path)
-                .map(Some)
-                .map_err(|error| format!("{}: {error}", path.display()));
+            return read_text(&path).map(Some);
         }
     }
     Ok(None)
-}
-
-fn read_text(path: &Path) -> std::io::Result<String> {
-    if path.extension().is_none_or(|suffix| suffix != "gz") {
-        return fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    GzDecoder::new(fs::File::open(path)?).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn json(text: &str, file: &str) -> Result<Value, String> {

@@ -19,6 +19,8 @@ mod case;
 mod ops;
 mod rows;
 mod runner;
+#[path = "../shared_folder/mod.rs"]
+pub(crate) mod shared_folder;
 mod table;
 
 pub(crate) use case::Case;
@@ -27,35 +29,30 @@ pub(crate) use rows::{CallRow, FNV_START, StepResult, StepStats, fnv, step_row};
 pub(crate) use runner::{CaseReport, Difference, GoldenSubject, Totals, UNDEFINED, compare};
 pub(crate) use table::{State, TableBlock, TableSegment, digest_text};
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The cases of one system in one place.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) name: &'static str,
-    pub(crate) root: PathBuf,
-}
-
-/// The committed choice for a system.
-pub(crate) fn committed(system: &str) -> Place {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(system);
-    Place { name: "committed", root }
-}
-
-/// The set in the shared folder: `VRAMLAB_SHARED`, else `shared` beside the repository. An error says why there is none;
-/// it is fatal if `VRAMLAB_REQUIRE_SHARED` is 1.
-pub(crate) fn shared(system: &str) -> Result<Place, String> {
-    let folder = match std::env::var_os("VRAMLAB_SHARED") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-    };
-    let root = folder.join("golden").join(system);
-    if root.is_dir() {
-        return Ok(Place { name: "shared", root });
+/// Runs the committed cases, and the shared set (or says why not). `make` gives the subject of a case, or why its settings were refused.
+///
+/// Prints `<name>: N of N cases, M ops, 0 differences`.
+pub(crate) fn golden(name: &str, make: impl Fn(&Case) -> Result<Box<dyn GoldenSubject>, String>) {
+    run(&format!("{name} (committed)"), &shared_folder::committed("pytorch"), &make);
+    match shared_folder::shared("golden/pytorch") {
+        Some(folder) => run(name, &folder, &make),
+        None => println!("{name}: skipped, no shared folder"),
     }
-    assert!(
-        std::env::var("VRAMLAB_REQUIRE_SHARED").as_deref() != Ok("1"),
-        "expected the golden set {system} in the shared folder, found none"
-    );
-    Err("no shared folder".into())
+}
+
+fn run(name: &str, root: &Path, make: &impl Fn(&Case) -> Result<Box<dyn GoldenSubject>, String>) {
+    let mut totals = Totals::default();
+    for folder in Case::folders(root) {
+        let case =
+            Case::load(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        totals.add(compare(&case, make(&case)));
+    }
+    println!("{name}: {totals}");
+    for first in &totals.firsts {
+        println!("{first}");
+    }
+    assert!(totals.cases > 0, "expected cases in {}, found none", root.display());
+    assert_eq!(totals.differences, 0, "expected no difference, found {}", totals.differences);
 }

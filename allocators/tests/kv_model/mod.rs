@@ -33,6 +33,27 @@ impl Live {
     }
 }
 
+/// Why a sequence's first tokens are known.
+enum Known {
+    /// They were found by their content.
+    Found,
+    /// The sequence had them; some may have been copied elsewhere.
+    Had,
+    /// Its parent had them, in these slots; those that have others were copied.
+    OfParent(BTreeSet<u64>),
+}
+
+impl Known {
+    /// Must what such a token is be in its slot already?
+    fn is_there(&self, slot: u64) -> bool {
+        match self {
+            Self::Found => true,
+            Self::Had => false,
+            Self::OfParent(parents) => parents.contains(&slot),
+        }
+    }
+}
+
 /// A cache under check.
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -99,7 +120,7 @@ impl Subject {
                 let waiting = keys.split_off(hit as usize + count);
                 let prefixes = prefixes(&[], &keys);
                 let live = Live { sequence, prefixes, waiting, own };
-                self.written(&live, hit as usize, true)?;
+                self.written(&live, hit as usize, &Known::Found)?;
                 self.live.push(live);
                 if self.has_fixed_pool() {
                     self.blocks.get_or_insert(self.usage().free + self.usage().used);
@@ -121,7 +142,7 @@ impl Subject {
         let mut live = self.live[at].clone();
         live.prefixes = prefixes(&live.prefixes, keys);
         let known = live.prefixes.len() - keys.len();
-        self.written(&live, known, false)?;
+        self.written(&live, known, &Known::Had)?;
         self.live[at] = live;
         Ok(true)
     }
@@ -133,7 +154,8 @@ impl Subject {
             Ok(Admitted { sequence, .. }) => {
                 let child = Live { sequence, waiting: Vec::new(), ..parent };
                 let known = child.prefixes.len();
-                self.written(&child, known, !self.has_part(known))?;
+                let parents = self.slots(parent.sequence)?.into_iter().collect();
+                self.written(&child, known, &Known::OfParent(parents))?;
                 self.live.push(child);
                 Ok(true)
             }
@@ -151,9 +173,8 @@ impl Subject {
         Ok(())
     }
 
-    /// The tokens of a sequence from the `known`-th on were computed just now. Those before were there; in a sequence that is not `new` some may have
-    /// been copied.
-    fn written(&mut self, live: &Live, known: usize, new: bool) -> Result<(), String> {
+    /// The tokens of a sequence from the `count`-th on were computed just now; those before are known.
+    fn written(&mut self, live: &Live, count: usize, known: &Known) -> Result<(), String> {
         let table = self.slots(live.sequence)?;
         if table.len() != live.prefixes.len() {
             return Err(format!("{} tokens have {} slots", live.prefixes.len(), table.len()));
@@ -164,10 +185,10 @@ impl Subject {
         }
         for (i, (slot, prefix)) in table.iter().zip(&live.prefixes).enumerate() {
             let holds = self.memory.get(slot) == Some(prefix);
-            if i < known && holds {
+            if i < count && holds {
                 continue;
             }
-            if i < known && new && self.shares() {
+            if i < count && known.is_there(*slot) {
                 return Err(format!("token {i} was found in slot {slot:#x}, which holds another"));
             }
             if !holds && others.contains(slot) {
@@ -176,20 +197,6 @@ impl Subject {
             self.memory.insert(*slot, *prefix);
         }
         Ok(())
-    }
-
-    /// Does a fork at so many tokens copy a page that is not full?
-    fn has_part(&self, tokens: usize) -> bool {
-        let page = self.name.split("page_size=").nth(1).and_then(|rest| {
-            rest.split(',').next().and_then(|number| number.parse::<usize>().ok())
-        });
-        page.is_some_and(|page| !tokens.is_multiple_of(page))
-    }
-
-    /// Does a fork share its slots? Where it does not, its tokens are copied.
-    fn shares(&self) -> bool {
-        let copies = ["serving.contiguous", "serving.vattention", "torch.", "classic.", "cuda."];
-        !copies.iter().any(|name| self.name.starts_with(name))
     }
 
     /// Is its memory there from the first sequence on?

@@ -1,5 +1,7 @@
 //! `host.pymalloc` on a source of arenas like that of the recordings, answering their ops.
 
+#![allow(dead_code, reason = "shared by several programs, each of which uses a part")]
+
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use vramlab_allocators::{Options, Spec};
@@ -107,6 +109,12 @@ pub(crate) struct PyMalloc {
     strategy: Box<dyn Allocator>,
     host: Host,
     live: FxHashMap<u64, Placement>,
+    /// Blocks that were asked of the raw allocator.
+    raw: u64,
+    /// Bytes of live small blocks.
+    small: u64,
+    /// Most arenas, pools in use, small blocks, and bytes of these, after an op.
+    peaks: [u64; 4],
 }
 
 impl PyMalloc {
@@ -117,12 +125,40 @@ impl PyMalloc {
             strategy: strategy.expect("a version that is known"),
             host: Host { setup, arenas: FxHashMap::default(), made: 0, raw: 0, small: false },
             live: FxHashMap::default(),
+            raw: 0,
+            small: 0,
+            peaks: [0; 4],
         }
     }
 
-    fn placed(&self, placement: Placement) -> Vec<Value> {
+    /// Totals by the names that recordings have for them.
+    pub(crate) fn summary(&self) -> Vec<(&'static str, u64)> {
+        let [arenas, pools, blocks, bytes] = self.peaks;
+        let Host { made, arenas: live, .. } = &self.host;
+        vec![
+            ("arenas_allocated", *made),
+            ("arenas_freed", made - live.len() as u64),
+            ("peak_arenas", arenas),
+            ("peak_pools", pools),
+            ("peak_small_blocks", blocks),
+            ("peak_small_bytes", bytes),
+            ("raw", self.raw),
+        ]
+    }
+
+    fn now_live(&mut self, id: u64, placement: Placement) {
+        self.small += bytes_if_small(&placement);
+        if let Some(old) = self.live.insert(id, placement) {
+            self.small -= bytes_if_small(&old);
+        }
+    }
+
+    fn placed(&mut self, placement: Placement) -> Vec<Value> {
         match self.host.place(placement.address) {
-            None => vec![json!("R")],
+            None => {
+                self.raw += 1;
+                vec![json!("R")]
+            }
             Some([arena, pool, offset]) => {
                 vec![json!("A"), json!(arena), json!(pool), json!(offset)]
             }
@@ -132,7 +168,7 @@ impl PyMalloc {
     fn alloc(&mut self, id: u64, size: u64) -> Vec<Value> {
         let request = Request { size, stream: StreamId(0), ordinal: 0 };
         let placement = self.strategy.alloc(&mut self.host, &request).expect("the host has room");
-        self.live.insert(id, placement);
+        self.now_live(id, placement);
         self.placed(placement)
     }
 
@@ -145,7 +181,7 @@ impl PyMalloc {
         let notice = Notice::Resize { block: old.block, size };
         let reply = self.strategy.notice(&mut self.host, notice).expect("the host has room");
         let Reply::Placed(new) = reply else { panic!("expected a placement") };
-        self.live.insert(id, new);
+        self.now_live(id, new);
         if old.address >= RAW {
             return vec![json!("R")];
         }
@@ -175,6 +211,7 @@ impl PyMalloc {
             Some("f") => match self.live.remove(&id) {
                 None => vec![json!("N")],
                 Some(placement) => {
+                    self.small -= bytes_if_small(&placement);
                     self.free(placement.block);
                     vec![json!("F")]
                 }
@@ -182,7 +219,15 @@ impl PyMalloc {
             Some("r") => self.resize(id, size),
             other => panic!("expected a, f or r, found {other:?}"),
         };
-        row.extend(self.statistics().map(Value::from));
+        let [arenas, pools, blocks] = self.statistics();
+        for (peak, now) in self.peaks.iter_mut().zip([arenas, pools, blocks, self.small]) {
+            *peak = now.max(*peak);
+        }
+        row.extend([arenas, pools, blocks].map(Value::from));
         row
     }
+}
+
+fn bytes_if_small(placement: &Placement) -> u64 {
+    if placement.address < RAW { placement.size } else { 0 }
 }

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::driver::{DriverError, DriverExt};
+use vramlab_sim::testing::Dice;
 
 use crate::golden_cases::{Case, Subject, origin};
-use crate::rmm_subject::base;
-use crate::shared::Dice;
 
 /// A device that counts.
 struct Device {
@@ -67,7 +66,7 @@ impl Model {
             _ => return None,
         };
         let columns = case.columns().into_iter().map(str::to_owned).collect();
-        Some(Self { columns, base: base(case), device, resource, live: HashMap::new() })
+        Some(Self { columns, base: case.base(), device, resource, live: HashMap::new() })
     }
 
     fn statistics(&mut self) -> Vec<Value> {
@@ -118,6 +117,15 @@ impl Subject for Model {
         row.extend(self.statistics());
         row
     }
+
+    fn summary(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// It is a model of the rows.
+    fn leaves_out(&self, _name: &str) -> bool {
+        true
+    }
 }
 
 const POOL_COLUMNS: &[&str] = &[
@@ -132,7 +140,7 @@ const POOL_COLUMNS: &[&str] = &[
 
 /// A case by chance.
 pub(crate) fn random_case(seed: u64) -> Case {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let kind = ["rmm/pool", "rmm/arena", "rmm/binning"][(seed % 3) as usize];
     let mut columns = POOL_COLUMNS.to_vec();
     let (config, scale) = match kind {

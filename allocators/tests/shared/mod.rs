@@ -114,20 +114,3 @@ pub(crate) fn for_every_strategy_up_to(bytes: u64, scenario: impl Fn(&Strategy))
     assert!(!able.is_empty(), "the registry is empty");
     able.into_iter().for_each(|s| played(s.plans_ahead(), || scenario(s)));
 }
-
-/// Numbers below a bound, from a fixed seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    /// Sizes from 1 B to 16 MiB, every power of two as likely as the others.
-    pub(crate) fn size(&mut self) -> u64 {
-        let top = 1 << self.below(25);
-        top / 2 + 1 + self.below(top)
-    }
-}

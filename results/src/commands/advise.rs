@@ -1,19 +1,20 @@
 //! `vramlab advise`: which settings help on this recording, which do nothing, and whether any helps at all. Every line is a replay.
 
+mod text;
+
 use std::path::PathBuf;
 
 use clap::Args;
 use rayon::prelude::*;
 use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
-use vramlab_sim::units::Bytes;
 
 use super::{print, remark};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
 use crate::job::{Input, Place, run_pair};
-use crate::output::{Format, Grid, mib, to_csv, to_json};
+use crate::output::{Format, to_csv, to_json};
 use crate::progress::Progress;
 use crate::room;
 use crate::row::Row;
@@ -98,11 +99,15 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let version = recorded.strategy().options.get("version").map(str::to_owned);
     let own_conf = recorded.strategy().options.get("conf").unwrap_or_default().to_owned();
     let mut all = Vec::new();
-    for (input, recorded) in opened.inputs().into_iter().zip(opened.recorded()) {
-        let place = room::place(&input, recorded, &args.place, common.quiet)?;
-        let tried = try_all(&input, &place, version.as_deref(), &own_conf, common)?;
+    let inputs = opened.inputs();
+    let several = inputs.len() > 1;
+    for (input, recorded) in inputs.iter().zip(opened.recorded()) {
+        let place = room::place(input, recorded, &args.place, common.quiet)?;
+        let tried = try_all(input, &place, version.as_deref(), &own_conf, common)?;
         if !matches!(common.format, Format::Json | Format::Csv) {
-            print(&page(&input, &place, &tried, common.format == Format::Markdown))?;
+            let table = text::table(input, &place, &tried, common.format == Format::Markdown);
+            let subject = if several { format!("{}: ", input.name) } else { String::new() };
+            print(&format!("{table}{subject}{}\n", text::answer(&tried, &place)))?;
         }
         all.extend(tried);
     }
@@ -225,187 +230,4 @@ fn helps(row: &Row, default: &Row) -> bool {
     }
     let saved = default.peak_reserved.saturating_sub(row.peak_reserved) as f64;
     default.ooms > 0 || (saved > 0.0 && saved >= HELPS_FROM * default.peak_reserved as f64)
-}
-
-fn page(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> String {
-    let mut grid = Grid::new(&[
-        "rank",
-        "setting<",
-        "verdict<",
-        "ooms",
-        "retries",
-        "peak reserved MiB",
-        "against default",
-        "driver calls",
-        "stall ms",
-    ]);
-    let ran = || tried.iter().filter(|t| t.row.ran());
-    for one in ran() {
-        grid.row(vec![
-            one.rank.to_string(),
-            if one.conf.is_empty() { "(defaults)".to_owned() } else { one.conf.clone() },
-            one.verdict.to_owned(),
-            one.row.ooms.to_string(),
-            one.row.alloc_retries.unwrap_or(0).to_string(),
-            mib(one.row.peak_reserved),
-            format!("{:+.1}", one.saved as f64 / f64::from(1 << 20)),
-            one.row.memory_calls().to_string(),
-            format!("{:.2}", one.row.stall_total_ns as f64 / 1e6),
-        ]);
-    }
-    let floor = ran().next().map_or(0, |t| t.row.live_floor);
-    let heading = format!(
-        "{} on {} of device memory, live floor {} MiB",
-        input.name,
-        Bytes(place.capacity()),
-        mib(floor)
-    );
-    let mut text = if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-    text += &grid.print(markdown);
-    text += "\n\n";
-    for one in tried.iter().filter(|t| !t.row.ran()) {
-        text += &format!(
-            "{}: {}: {}\n",
-            one.verdict,
-            one.conf,
-            one.row.reason.as_deref().unwrap_or_default()
-        );
-    }
-    for one in ran().filter(|t| !t.row.notes.is_empty()) {
-        text += &format!("{}: {}\n", one.conf, one.row.notes.join("; "));
-    }
-    text + &answer(tried, place) + "\n"
-}
-
-/// The advice in words.
-fn answer(tried: &[Tried], place: &Place) -> String {
-    let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
-    let (best, row) = (tried.iter().find(|t| t.row.ran()).unwrap_or(default), &default.row);
-    if !row.ran() {
-        let why = row.reason.as_deref().unwrap_or_default();
-        return format!("no advice: the run with the defaults ended early: {why}\n");
-    }
-    if helps(&best.row, row) {
-        let gain = if row.ooms > 0 {
-            format!("requests that failed: {} with the defaults, none with it", row.ooms)
-        } else {
-            format!(
-                "peak reserved falls from {} to {} MiB",
-                mib(row.peak_reserved),
-                mib(best.row.peak_reserved)
-            )
-        };
-        return format!("advice: PYTORCH_CUDA_ALLOC_CONF={}\n  {gain}\n", best.conf);
-    }
-    if row.ooms > 0 {
-        return format!("no setting helps: {}\n", why_all_fail(best, default, place));
-    }
-    format!(
-        "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
-        mib(row.peak_reserved),
-        mib(row.live_floor),
-        HELPS_FROM * 100.0
-    )
-}
-
-fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
-    // The floor counts what fails, too.
-    let (needed, capacity) = (default.row.live_floor, place.capacity());
-    if needed > capacity {
-        return format!(
-            "the live buffers alone reach {}{} MiB on a device of {} MiB: it is exhaustion",
-            if needed == u64::MAX { "at least " } else { "" }, // where the sum is cut
-            mib(needed),
-            mib(capacity)
-        );
-    }
-    let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
-    let fewest = if best.row.ooms < default.row.ooms {
-        format!(
-            "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
-            default.row.ooms, best.conf, best.row.ooms
-        )
-    } else {
-        format!("{} fail at best", best.row.ooms)
-    };
-    format!("requests fail with every setting tried ({fewest}); the first: {first}")
-}
-
-#[cfg(test)]
-mod tests {
-    use vramlab_sim::units::Bytes;
-
-    use super::*;
-
-    /// A setting with so many failures and so many MiB at the peak.
-    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Tried {
-        let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
-        let row = Row { outcome: "ok", ooms, peak_reserved, live_floor, ..Row::default() };
-        Tried { rank: 1, conf: conf.into(), verdict: "", saved: 0, row }
-    }
-
-    fn answer_of(best: Tried, default: Tried, capacity: u64) -> String {
-        let place = Place::for_recording(None, Some(Bytes(capacity << 20))).expect("a device");
-        answer(&[best, default], &place)
-    }
-
-    /// The first setting of a recording whose request fails with all of them had a lower peak, since it served less.
-    #[test]
-    fn a_lower_peak_is_no_help_while_requests_fail() {
-        let (lower, default) = (tried("a:1", 1, 500), tried("", 1, 1000));
-        assert!(!helps(&lower.row, &default.row));
-        assert_eq!(verdict("a:1", "", &lower.row, &default.row), "no help");
-        let text = answer_of(lower, default, 1000);
-        assert_eq!(
-            text,
-            "no setting helps: requests fail with every setting tried (1 fail at best); the first: a request failed\n"
-        );
-    }
-
-    #[test]
-    fn fewer_failures_are_told_and_are_not_enough() {
-        let (fewer, default) = (tried("a:1", 306, 500), tried("", 315, 1000));
-        assert_eq!(verdict("a:1", "", &fewer.row, &default.row), "not enough");
-        let text = answer_of(fewer, default, 1000);
-        assert!(text.starts_with("no setting helps: "), "{text}");
-        assert!(
-            text.contains(
-                "315 fail with the defaults, and the best, a:1, which is not enough, leaves 306"
-            ),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn more_live_bytes_than_the_device_has_are_exhaustion() {
-        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
-        assert_eq!(
-            text,
-            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n"
-        );
-    }
-
-    #[test]
-    fn no_failure_any_more_is_help_even_at_a_higher_peak() {
-        let (none, default) = (tried("a:1", 0, 1100), tried("", 2, 1000));
-        assert_eq!(verdict("a:1", "", &none.row, &default.row), "helps");
-        assert_eq!(
-            answer_of(none, default, 1000),
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  requests that failed: 2 with the defaults, none with it\n"
-        );
-    }
-
-    #[test]
-    fn a_small_saving_is_no_help() {
-        let text = answer_of(tried("a:1", 0, 995), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "no setting helps: the defaults reserve 1000.0 MiB for 900.0 MiB of live buffers, and the best setting saves under 1 %\n"
-        );
-        let text = answer_of(tried("a:1", 0, 900), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"
-        );
-    }
 }

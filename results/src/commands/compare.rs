@@ -12,10 +12,11 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
 use crate::job::{Input, Place, Times};
 use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json, write_whole};
+use crate::room;
 use crate::row::{KvRow, Row};
 use crate::runs::{self, Pair};
 
-/// Device of a comparison unless another is named.
+/// Device of workloads unless another is named.
 const DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
@@ -46,14 +47,17 @@ pub struct CompareArgs {
     /// Parameters of the workloads, such as steps=20,batch=16 (each workload takes those that it knows).
     #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
     set: Vec<String>,
-    /// A recording beside them; may be given again.
+    /// A recording beside them, on the device that it tells of unless one is named; may be given again.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// A strategy with its options; may be given again. Without any: every one that fits.
+    /// A strategy with its options; may be given again. Without any: every one; a row says of each that does not fit an input why it is skipped.
     #[arg(long, value_name = "SPEC")]
     strategy: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
+    /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
+    #[arg(long)]
+    min_capacity: bool,
     /// Runs each synthetic workload with this many seeds, from 0.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
@@ -72,7 +76,8 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         set: Vec::new(),
         trace: Vec::new(),
         strategy: Vec::new(),
-        place: DeviceArgs { device: None, capacity: None, min_capacity: false },
+        place: DeviceArgs { device: None, capacity: None },
+        min_capacity: false,
         seeds: 1,
         out: Some(out.to_owned()),
     };
@@ -88,10 +93,7 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 }
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
-    let place = Place {
-        min_capacity: args.place.min_capacity,
-        ..Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?
-    };
+    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
     let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
     let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
     if let Some(out) = &args.out {
@@ -100,13 +102,20 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     }
     let Opening { opened: recordings, mut bad } = inputs::open_each(&args.trace)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
-    let mut all: Vec<Input<'_>> = Vec::new();
-    all.extend(synthetic(args)?);
-    all.extend(built_in.iter().chain(&recordings).flat_map(inputs::Opened::inputs));
+    let mut all: Vec<(Input<'_>, Place)> =
+        synthetic(args)?.into_iter().map(|input| (input, place.clone())).collect();
+    for file in built_in.iter().chain(&recordings) {
+        for (input, recorded) in file.inputs().into_iter().zip(file.recorded()) {
+            match room::place(&input, recorded, &args.place, common.quiet) {
+                Ok(place) => all.push((input, place)),
+                Err(failure) => bad.add(failure)?,
+            }
+        }
+    }
+    all.iter_mut().for_each(|(_, place)| place.min_capacity = args.min_capacity);
     let pairs: Vec<Pair<'_, '_>> = all
         .iter()
-        .flat_map(|input| specs.iter().map(move |spec| (input, spec)))
-        .map(|(input, spec)| (input, spec, &place))
+        .flat_map(|(input, place)| specs.iter().map(move |spec| (input, spec, place)))
         .collect();
     let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
     print(&render(&rows, common.format, false))?;
@@ -115,15 +124,10 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         write_whole(&out.join("compare.csv"), csv(&rows).as_bytes())?;
         write_whole(&out.join("compare.md"), render(&rows, Format::Markdown, false).as_bytes())?;
         if !common.quiet {
-            let note = format!(
-                "runs: {}, on {} ({}), costs {}",
-                rows.len(),
-                place.profile.name,
-                vramlab_sim::Bytes(place.capacity()),
-                place.profile.cost_table_name()
-            );
             super::remark(&format!(
-                "{note}\nwritten: {0}/compare.json, {0}/compare.csv, {0}/compare.md",
+                "runs: {}, on {}\nwritten: {2}/compare.json, {2}/compare.csv, {2}/compare.md",
+                rows.len(),
+                devices(&rows),
                 out.display()
             ));
         }
@@ -138,14 +142,27 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
 }
 
-/// Workloads whose rows are the same for every seed.
+/// The devices of the rows, each once.
+fn devices(rows: &[Row]) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for row in rows {
+        let capacity = vramlab_sim::Bytes(row.capacity);
+        let text = format!("{} ({capacity}), costs {}", row.device, row.cost_table);
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all.join("; ")
+}
+
+/// Workloads whose runs are the same for every seed.
 fn idle_seeds(rows: &[Row]) -> Vec<&str> {
     let figures = |row: &Row| (row.ops, row.live_floor, row.peak_reserved, row.time_ns);
-    let mut names: Vec<&str> =
-        rows.iter().filter(|row| row.seed.is_some()).map(|row| row.input.as_str()).collect();
+    let ran = || rows.iter().filter(|row| row.ran() && row.seed.is_some());
+    let mut names: Vec<&str> = ran().map(|row| row.input.as_str()).collect();
     names.dedup();
     names.retain(|name| {
-        let of_name = || rows.iter().filter(|row| row.input == *name);
+        let of_name = || ran().filter(|row| row.input == *name);
         of_name().all(|row| {
             let alike = of_name().find(|other| other.strategy == row.strategy);
             alike.is_some_and(|first| figures(first) == figures(row))
@@ -202,6 +219,11 @@ fn synthetic<'a>(args: &CompareArgs) -> Result<Vec<Input<'a>>, Failure> {
         .map(|name| workloads::find(name).map_err(Failure::usage))
         .collect::<Result<_, _>>()?;
     for (key, _) in &pairs {
+        if found.is_empty() {
+            return Err(Failure::usage(format!(
+                "--set {key}=…: parameters are those of workloads, and recordings have none; name a workload beside --trace"
+            )));
+        }
         if !found.iter().any(|w| w.params.iter().any(|p| p.name == *key)) {
             let known = found.iter().flat_map(|w| w.params.iter().map(|p| p.name));
             let hint = vramlab_allocators::options::nearest(key, known);

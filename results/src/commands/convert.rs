@@ -59,7 +59,7 @@ pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
     if let Some(why) = opened.keep_times_is_idle().filter(|_| args.keep_times && !common.quiet) {
         super::remark(&format!("vramlab: {}: --keep-times changes nothing: {why}", opened.name()));
     }
-    let recorded = opened.recorded()[chosen];
+    let (recorded, made) = (opened.recorded()[chosen], opened.made());
     let mut ops = 0_u64;
     write_stream(&args.to, |out: &mut dyn Write| {
         let mut source = (input.make)()?;
@@ -68,13 +68,15 @@ pub fn run(args: &ConvertArgs, common: &Common) -> Outcome {
             name: &input.name,
             capacity: recorded.capacity,
             peak_reserved: recorded.peak_reserved,
+            torch_version: made.torch_version.as_deref(),
+            conf: Some(made.conf.as_str()).filter(|conf| !conf.is_empty()),
         };
         let mut writer = JsonlWriter::with_header(out, &header).map_err(fail)?;
         loop {
             let step = source.next(Nanos(0), Answered::Done).map_err(Failure::input)?;
             writer.step(&step, &*source).map_err(fail)?;
             match step {
-                Step::Op(_) => ops += 1,
+                Step::Op(op) => ops += u64::from(!op.is_setting()),
                 Step::WaitUntil(_) => {}
                 Step::End => return Ok(()),
             }

@@ -47,14 +47,15 @@ struct Inspected {
 /// A file that cannot be read or is no recording.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     let opened = inputs::open(&args.file)?;
+    let (made, recorded) = (opened.made(), opened.recorded());
     let mut all = Vec::new();
     for (index, input) in opened.inputs().iter().enumerate() {
         let peak = find_peak(input, args.top)?;
         let mut one = Inspected {
             input: input.name.clone(),
-            torch: None,
-            conf: None,
-            capacity_at_failure: None,
+            torch: made.torch_version.clone(),
+            conf: made.torch_version.as_ref().map(|_| made.conf.clone()),
+            capacity_at_failure: recorded[index].capacity,
             live_at_start: 0,
             start_bytes: 0,
             peak,
@@ -68,9 +69,6 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
         }
         if let Opened::Snapshot(snapshot) = &opened {
             let device = &snapshot.devices[index];
-            one.torch = Some(snapshot.torch_version().to_owned());
-            one.conf = Some(snapshot.conf());
-            one.capacity_at_failure = device.capacity;
             let start = device.recording.start_blocks();
             one.live_at_start = start.len() as u64;
             one.start_bytes = start.iter().map(|b| b.requested).sum();
@@ -102,6 +100,12 @@ fn page(one: &Inspected, markdown: bool) -> String {
         "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
         p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
     );
+    if let Some(bytes) = p.token_bytes {
+        text += &format!(
+            "{} sequences, {} live at the end, {bytes} B a token: counted as if no cache let them share any\n",
+            p.sequences, p.sequences_at_end
+        );
+    }
     text += &format!(
         "requested: {} MiB at the start, {} MiB at its peak (op {}), {} MiB at the end\n",
         mib(one.start_bytes),

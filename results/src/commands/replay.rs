@@ -28,6 +28,9 @@ pub struct ReplayArgs {
     strategy: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
+    /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
+    #[arg(long, conflicts_with_all = ["per_op", "verify"])]
+    min_capacity: bool,
     /// Writes one JSON line per op there: where it was placed, and the counts after it. One input and one strategy only.
     #[arg(long, value_name = "OUT", conflicts_with = "verify")]
     per_op: Option<PathBuf>,
@@ -76,7 +79,10 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         let inputs = file.inputs_timed(args.keep_times);
         for (input, recorded) in inputs.into_iter().zip(file.recorded()) {
             match room::place(&input, recorded, &args.place, common.quiet) {
-                Ok(place) => runs.push((input, place, specs.clone())),
+                Ok(place) => {
+                    let place = Place { min_capacity: args.min_capacity, ..place };
+                    runs.push((input, place, specs.clone()));
+                }
                 Err(failure) => bad.add(failure)?,
             }
         }

@@ -37,8 +37,11 @@ pub fn run(
     capacity: Option<Bytes>,
     common: &Common,
 ) -> Outcome {
-    let checked: Vec<Result<Vec<Line>, Failure>> =
-        files.par_iter().map(|file| verify(file, version, capacity)).collect();
+    let checked: Vec<Result<Vec<Line>, Failure>> = files
+        .par_iter()
+        .zip(inputs::names(files))
+        .map(|(file, name)| verify(file, name, version, capacity))
+        .collect();
     let (mut lines, mut bad, mut none) = (Vec::new(), Bad::default(), true);
     for one in checked {
         match one {
@@ -62,10 +65,11 @@ pub fn run(
 
 fn verify(
     file: &Path,
+    name: String,
     version: Option<&str>,
     capacity: Option<Bytes>,
 ) -> Result<Vec<Line>, Failure> {
-    let opened = inputs::open(file)?;
+    let opened = inputs::open(file)?.called(name);
     let Opened::Snapshot(snapshot) = &opened else {
         return Err(Failure::input(format!(
             "{}: no PyTorch snapshot; --verify needs one, since other formats do not record where things were placed",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Recorded;
+use super::{Recorded, file_name};
 use vramlab_sim::allocator::{BlockState, Layout, LayoutBlock, LayoutSegment};
 use vramlab_workloads::readers::recording::{Action, Entries, Entry, Handles, Recording, Rules};
 use vramlab_workloads::readers::torch_snapshot::{self as torch, Snapshot};
@@ -158,9 +158,7 @@ pub(super) fn check_ranges(snapshot: &Snapshot) -> Result<(), String> {
 
 impl SnapshotInput {
     pub(super) fn new(path: &Path, snapshot: Snapshot) -> Self {
-        let name = path
-            .file_name()
-            .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+        let name = file_name(path);
         let snapshot = Arc::new(snapshot);
         let mut warnings: Vec<String> = snapshot.warnings.iter().map(ToString::to_string).collect();
         let unknown = snapshot.unknown_actions.iter();

@@ -41,13 +41,32 @@ impl Grid {
         self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
-    /// No rows yet?
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// As text for a terminal, or Markdown. A line that is too wide for a terminal is folded: first titles, then the widest column of words.
+    pub fn print(&self, markdown: bool) -> String {
+        let text = self.text(markdown);
+        if markdown || width(&text) <= LINE_CHARS_MAX {
+            return text;
+        }
+        let (mut titles, mut rows) = (self.titles.clone(), self.rows.clone());
+        let cells =
+            |column: usize| rows.iter().map(move |row| width(&row[column])).max().unwrap_or(0);
+        for (column, title) in titles.iter_mut().enumerate() {
+            *title = fold(title, cells(column));
+        }
+        let words = (0..titles.len()).filter(|column| titles[*column].ends_with('<'));
+        let widest =
+            words.max_by_key(|column| cells(*column)).map(|column| (column, cells(column)));
+        let folded = Self { titles, rows: rows.clone() };
+        let text = folded.text(markdown);
+        let over = width(&text).saturating_sub(LINE_CHARS_MAX);
+        let Some((column, now)) = widest.filter(|_| over > 0) else { return text };
+        for row in &mut rows {
+            row[column] = fold(&row[column], now.saturating_sub(over));
+        }
+        Self { rows, ..folded }.text(markdown)
     }
 
-    /// As text for a terminal, or Markdown.
-    pub fn print(&self, markdown: bool) -> String {
+    fn text(&self, markdown: bool) -> String {
         let mut table = Table::new();
         table.load_style(if markdown { ASCII_MARKDOWN } else { NOTHING });
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -63,6 +82,29 @@ impl Grid {
         let text = table.to_string();
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Longest line of a table for a terminal, in characters, where folding can do it.
+const LINE_CHARS_MAX: usize = 160;
+
+/// Characters of the longest line.
+fn width(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+/// In lines of at most `most` characters, broken behind spaces, commas and slashes; longer pieces stay whole.
+fn fold(text: &str, most: usize) -> String {
+    let mut lines = vec![String::new()];
+    for piece in text.split_inclusive([' ', ',', '/']) {
+        let line = lines.last_mut().map(|line| (width(line), line));
+        match line {
+            Some((long, line)) if long == 0 || long + width(piece.trim_end()) <= most => {
+                line.push_str(piece);
+            }
+            _ => lines.push(piece.to_owned()),
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 /// Longest text of a cell, in characters.
@@ -90,4 +132,38 @@ pub fn percent(value: Option<f64>) -> String {
 /// Bytes as a person reads a column of them: MiB with one decimal.
 pub fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(setting: &str, columns: usize) -> Grid {
+        let titles =
+            ["setting<"].into_iter().chain(std::iter::repeat_n("peak reserved MiB", columns));
+        let mut grid = Grid::new(&titles.collect::<Vec<_>>());
+        let figures = std::iter::repeat_n("80382.0".to_owned(), columns);
+        grid.row(std::iter::once(setting.to_owned()).chain(figures).collect());
+        grid
+    }
+
+    #[test]
+    fn a_table_is_folded_only_if_it_is_too_wide() {
+        let setting = ["garbage_collection_threshold:0.8"; 3].join(",");
+        let lines = |grid: &Grid| grid.print(false).lines().count();
+        assert_eq!(lines(&grid(&setting, 2)), 2);
+        assert_eq!(lines(&grid(&setting, 4)), 4, "titles");
+        let wide = grid(&setting, 8);
+        assert_eq!(lines(&wide), 5, "{}", wide.print(false));
+        assert!(width(&wide.print(false)) <= LINE_CHARS_MAX);
+        assert_eq!(wide.print(true).lines().count(), 3);
+    }
+
+    #[test]
+    fn nothing_but_spaces_at_breaks_is_lost() {
+        assert_eq!(fold("peak reserved MiB", 8), "peak\nreserved\nMiB");
+        assert_eq!(fold("a:1,b:2,c:3", 8), "a:1,b:2,\nc:3");
+        assert_eq!(fold("/usr/lib/x.py:12 f", 6), "/usr/\nlib/\nx.py:12\nf");
+        assert_eq!(fold("none_to_break", 4), "none_to_break");
+    }
 }

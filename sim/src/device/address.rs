@@ -271,6 +271,7 @@ impl AddressSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Dice;
 
     /// Every byte of a small space, first fit by search.
     #[derive(Default)]
@@ -295,10 +296,9 @@ mod tests {
     fn first_fit_takes_what_a_search_of_all_ranges_takes() {
         let mut space = AddressSpace::new(100, u64::MAX, AddressPlacement::FirstFit);
         let mut model = Model::default();
-        let mut seed = 7_u64;
+        let mut dice = Dice::of_step_1(7);
         for _ in 0..20_000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let draw = seed >> 33;
+            let draw = dice.bits() >> 33;
             if draw % 5 < 3 && model.0.len() < 300 {
                 let size = 1 + draw % 40;
                 assert_eq!(space.take(size), Some(model.take(size)));

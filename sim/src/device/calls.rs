@@ -25,8 +25,8 @@ impl SimMachine {
             return Ok(Answer::Done);
         }
         let device = &mut self.devices[self.current];
-        if device.pools.is_used(address) {
-            device.pools.free(&mut device.books, address, None);
+        if let Some(piece) = device.pools.used_at(address) {
+            device.pools.free(&mut device.books, piece, None);
             self.pay(kind, 0);
             return Ok(Answer::Done);
         }
@@ -78,9 +78,9 @@ impl SimMachine {
         stream: StreamId,
     ) -> Result<Answer, DriverError> {
         let Device { pools, mallocs, leaving, .. } = self.device();
-        let pooled = pools.is_used(address);
+        let pooled = pools.used_at(address);
         let left = leaving.iter().any(|(_, leaving)| *leaving == address);
-        if !pooled && (left || mallocs.taken(address).is_none()) {
+        if pooled.is_none() && (left || mallocs.taken(address).is_none()) {
             return Err(invalid(
                 "cudaFreeAsync",
                 format!("found address {address:#x}, expected the beginning of a live range"),
@@ -90,10 +90,9 @@ impl SimMachine {
         let slot = self.slot(stream);
         let moment = self.time.queue_free(slot);
         let Device { pools, books, leaving, .. } = self.device();
-        if pooled {
-            pools.free(books, address, Some((slot, moment)));
-        } else {
-            leaving.push((moment.at, address));
+        match pooled {
+            Some(piece) => pools.free(books, piece, Some((slot, moment))),
+            None => leaving.push((moment.at, address)),
         }
         Ok(Answer::Done)
     }

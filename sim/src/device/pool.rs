@@ -207,8 +207,8 @@ pub(super) struct Pool {
     owned: Vec<Option<Box<Owned>>>,
     /// Where two free pieces of different owners meet.
     seams: BTreeSet<(Address, u32)>,
-    /// Chunks without a used piece, by address.
-    pub(super) empty: BTreeSet<(Address, u32)>,
+    /// Chunks without a used piece.
+    pub(super) idle: u32,
 }
 
 impl Pool {
@@ -226,7 +226,7 @@ impl Pool {
             anyone: Owned::default(),
             owned: Vec::new(),
             seams: BTreeSet::new(),
-            empty: BTreeSet::new(),
+            idle: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::driver::{DriverExt, PoolAttribute};
 use crate::machine::Machine;
 use crate::machine::RangeKind;
+use crate::testing::Dice;
 use crate::units::{Nanos, PoolId};
 
 const MIB: u64 = 1 << 20;
@@ -254,11 +255,10 @@ fn growth_and_release_are_counted() -> Tested {
 fn live_ranges_never_overlap() -> Tested {
     let mut machine = machine(200 * MIB);
     let mut live: Vec<(u64, u64)> = Vec::new();
-    let mut seed = 5_u64;
+    let mut dice = Dice::of_step_1(5);
     let mut refused = 0;
     for _ in 0..20_000 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let draw = seed >> 33;
+        let draw = dice.bits() >> 33;
         let stream = StreamId((draw % 3) as u32);
         match draw / 3 % 16 {
             0..8 => {

@@ -121,7 +121,7 @@ impl Pools {
     fn end_if_idle(&mut self, books: &mut Books, id: PoolId) {
         let pool = &self.pools[id.0 as usize];
         if pool.destroyed && pool.used == 0 {
-            for (_, chunk) in std::mem::take(&mut self.pools[id.0 as usize].empty) {
+            for chunk in self.idle_chunks(id) {
                 self.drop_chunk(books, chunk);
             }
         }
@@ -191,22 +191,29 @@ impl Pools {
 
     fn release(&mut self, books: &mut Books, time: &Timeline, id: PoolId, keep: u64) -> u64 {
         let pool = &self.pools[id.0 as usize];
-        if pool.reserved <= keep || pool.empty.is_empty() {
+        if pool.reserved <= keep || pool.idle == 0 {
             return 0;
         }
         let before = pool.reserved;
-        let empty: Vec<_> = pool.empty.iter().rev().copied().collect();
-        for (start, chunk) in empty {
-            let pool = &mut self.pools[id.0 as usize];
+        for chunk in self.idle_chunks(id) {
+            let pool = &self.pools[id.0 as usize];
             if pool.reserved <= keep {
                 break;
             }
             if pool.is_over(&self.pieces, time, self.chunks[chunk as usize].first) {
-                pool.empty.remove(&(start, chunk));
                 self.drop_chunk(books, chunk);
             }
         }
         before - self.pools[id.0 as usize].reserved
+    }
+
+    /// A pool's chunks without a used piece, the last first. To find them is work, but chunks fall idle far more often than they are given back.
+    fn idle_chunks(&self, id: PoolId) -> Vec<u32> {
+        let is_idle = |at: &u32| {
+            let chunk = &self.chunks[*at as usize];
+            chunk.pool == id && chunk.used == 0
+        };
+        self.by_address.values().rev().copied().filter(is_idle).collect()
     }
 
     /// Gives a chunk back, all of which is free.
@@ -214,6 +221,7 @@ impl Pools {
         let Chunk { start, size, pool, first, .. } = self.chunks[at as usize];
         let pool = &mut self.pools[pool.0 as usize];
         pool.reserved -= size;
+        pool.idle -= 1;
         let mut piece = first;
         while piece != NONE {
             let next = self.pieces.get(piece).next;
@@ -278,7 +286,7 @@ impl Pools {
         let pool = &mut self.pools[id.0 as usize];
         pool.reserved += taken;
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
-        pool.empty.insert((start, chunk));
+        pool.idle += 1;
         pool.put_free(&mut self.pieces, first, ANYONE, Moment::default());
         Ok(taken)
     }
@@ -329,7 +337,7 @@ impl Pools {
         let chunk_state = &mut chunks[chunk as usize];
         chunk_state.used += 1;
         if chunk_state.used == 1 {
-            pool.empty.remove(&(chunk_state.start, chunk));
+            pool.idle -= 1;
         }
         Ok(AsyncMalloced { address, grown })
     }
@@ -369,23 +377,21 @@ impl Pools {
         (address - start < chunk.size).then_some(chunk)
     }
 
-    /// Is it the beginning of a block in use?
-    pub(super) fn is_used(&self, address: Address) -> bool {
-        self.pieces.used_at(address).is_some()
+    /// The piece in use that begins here, for [`Pools::free`].
+    pub(super) fn used_at(&self, address: Address) -> Option<u32> {
+        self.pieces.used_at(address)
     }
 
-    /// Takes back a block in use ([`Pools::is_used`]), freed by a stream at this moment, or (`None`) by the host.
-    pub(super) fn free(&mut self, books: &mut Books, address: Address, by: Option<(Slot, Moment)>) {
-        let Some(piece) = self.pieces.used_at(address) else { return };
-        let at = self.pieces.get(piece).chunk;
-        let chunk = &mut self.chunks[at as usize];
+    /// Takes back a piece in use, freed by a stream at this moment, or (`None`) by the host.
+    pub(super) fn free(&mut self, books: &mut Books, piece: u32, by: Option<(Slot, Moment)>) {
+        let chunk = &mut self.chunks[self.pieces.get(piece).chunk as usize];
         let pool = &mut self.pools[chunk.pool.0 as usize];
         pool.used -= self.pieces.take_back(piece);
         let (owner, moment) = by.unwrap_or_else(|| (ANYONE, Moment::default()));
         pool.put_joined(&mut self.pieces, piece, owner, moment);
         chunk.used -= 1;
         if chunk.used == 0 {
-            pool.empty.insert((chunk.start, at));
+            pool.idle += 1;
             let id = chunk.pool;
             self.end_if_idle(books, id);
         }

@@ -1,5 +1,7 @@
 //! The engine's side table: what it knows of each buffer slot.
 
+use rustc_hash::FxHashMap;
+
 use crate::allocator::{Block, Placement};
 use crate::driver::Address;
 use crate::race::{BufferHistory, RaceFinder};
@@ -18,21 +20,20 @@ pub(super) enum State {
     HeldBack,
 }
 
-/// A buffer.
+/// A buffer. Runs look theirs up in no order, so what few buffers have is kept beside: 40 bytes are all that a look-up reads.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) block: Block,
     pub(super) address: Address,
     pub(super) size: u64,
     pub(super) requested: u64,
-    /// Bytes that were asked for beyond these, and refused.
-    pub(super) refused: u64,
-    pub(super) device: DeviceId,
     /// The stream that asked.
     pub(super) stream: StreamId,
+    pub(super) device: DeviceId,
     pub(super) state: State,
-    pub(super) history: Option<BufferHistory>,
 }
+
+const _: () = assert!(size_of::<Option<Buffer>>() == 40);
 
 impl Buffer {
     pub(super) fn live(
@@ -42,31 +43,19 @@ impl Buffer {
         placement: Placement,
     ) -> Self {
         let Placement { block, address, size } = placement;
-        Self {
-            block,
-            address,
-            size,
-            requested,
-            refused: 0,
-            device,
-            stream,
-            state: State::Live,
-            history: None,
-        }
+        Self { block, address, size, requested, stream, device, state: State::Live }
     }
 
-    /// A request for `wanted` bytes that was refused.
-    pub(super) fn failed(device: DeviceId, wanted: u64) -> Self {
+    /// A request that was refused.
+    pub(super) fn failed(device: DeviceId) -> Self {
         Self {
             block: Block(0),
             address: 0,
             size: 0,
             requested: 0,
-            refused: wanted,
-            device,
             stream: StreamId(0),
+            device,
             state: State::Failed,
-            history: None,
         }
     }
 }
@@ -79,8 +68,12 @@ pub struct Prelude(pub Vec<(BufferId, u64, Placement)>);
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     slots: Vec<Option<Buffer>>,
+    /// By slot, of buffers that were asked for more than they have (or anything, if they failed): the bytes that were refused.
+    refused: FxHashMap<BufferId, u64>,
     pub(super) races: RaceFinder,
     watched: bool,
+    /// By slot, once races are watched.
+    histories: Vec<Option<BufferHistory>>,
 }
 
 impl Buffers {
@@ -120,6 +113,32 @@ impl Buffers {
     #[inline]
     pub(super) fn take(&mut self, id: BufferId) -> Option<Buffer> {
         self.slots.get_mut(id.0 as usize)?.take()
+    }
+
+    /// Bytes that were asked for beyond what the buffer has, and refused, instead of those before.
+    pub(super) fn refuse(&mut self, id: BufferId, bytes: u64) {
+        if bytes > 0 {
+            self.refused.insert(id, bytes);
+        }
+    }
+
+    /// Bytes that were refused, which are given up.
+    #[inline]
+    pub(super) fn take_refused(&mut self, id: BufferId) -> u64 {
+        if self.refused.is_empty() { 0 } else { self.refused.remove(&id).unwrap_or(0) }
+    }
+
+    /// What is known of the uses of a buffer's bytes, to be put back.
+    pub(super) fn take_history(&mut self, id: BufferId) -> Option<BufferHistory> {
+        self.histories.get_mut(id.0 as usize)?.take()
+    }
+
+    pub(super) fn put_history(&mut self, id: BufferId, history: BufferHistory) {
+        let index = id.0 as usize;
+        if index >= self.histories.len() {
+            self.histories.resize_with(index + 1, || None);
+        }
+        self.histories[index] = Some(history);
     }
 
     /// Work has listed its uses: from here on races are watched.

@@ -139,11 +139,10 @@ impl Engine<'_> {
             *slot = None;
         }
         let Some(sequence) = sequence else { return Ok(Outcome::Skipped) };
-        let (answer, took) = self.locked(StreamId(0), |this| {
-            let answer = this.cache(|cache, below| cache.end(below, sequence));
-            this.spend();
-            answer
-        });
+        let start = self.enter(StreamId(0));
+        let answer = self.cache(|cache, below| cache.end(below, sequence));
+        self.spend();
+        let took = self.leave(StreamId(0), start);
         self.tally.free_took(took);
         answer.map_err(|e| self.kv_error(op, e)).map(|()| Outcome::Done)
     }
@@ -163,11 +162,10 @@ impl Engine<'_> {
         &mut self,
         act: impl FnOnce(&mut dyn KvCache, &mut Below<'_>) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
-        let (answer, took) = self.locked(StreamId(0), |this| {
-            let answer = this.cache(act);
-            this.spend();
-            answer
-        });
+        let start = self.enter(StreamId(0));
+        let answer = self.cache(act);
+        self.spend();
+        let took = self.leave(StreamId(0), start);
         self.tally.alloc_took(took);
         answer
     }
@@ -209,7 +207,7 @@ impl Engine<'_> {
         if waits {
             self.tally.kv.waits += 1;
         } else {
-            self.tally.kv_refused(self.index, op, &error);
+            self.tally.kv_refused((self.index, op), self.device, &error);
         }
         Ok(Outcome::NoSlots(error))
     }

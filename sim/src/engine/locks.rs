@@ -64,21 +64,20 @@ impl Engine<'_> {
         self.machine.thread(thread);
     }
 
-    /// Does something with a stream's memory under the lock of its pool; gives also the time that it took, waiting included.
+    /// Takes the lock of a stream's memory on the current device; gives the time before, for [`Self::leave`].
     #[inline]
-    pub(super) fn locked<T>(
-        &mut self,
-        stream: StreamId,
-        act: impl FnOnce(&mut Self) -> T,
-    ) -> (T, u64) {
+    pub(super) fn enter(&mut self, stream: StreamId) -> Nanos {
         let start = self.machine.now();
         self.lock(stream);
-        let done = act(self);
-        self.unlock(stream);
-        (done, self.machine.now().0 - start.0)
+        start
     }
 
-    /// Waits for the lock of a stream's memory on the current device.
+    /// Leaves the lock; gives the time (ns) since it was asked for, waiting included.
+    #[inline]
+    pub(super) fn leave(&mut self, stream: StreamId, start: Nanos) -> u64 {
+        self.unlock(stream).0 - start.0
+    }
+
     #[inline]
     fn lock(&mut self, stream: StreamId) {
         if !self.locks.shared {
@@ -94,9 +93,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Leaves it.
     #[inline]
-    fn unlock(&mut self, stream: StreamId) {
+    fn unlock(&mut self, stream: StreamId) -> Nanos {
         let now = self.machine.now();
         if self.locks.shared {
             let key = self.locks.key(self.device, stream);
@@ -104,5 +102,6 @@ impl Engine<'_> {
         } else {
             self.locks.alone = Some((self.device, stream, now));
         }
+        now
     }
 }

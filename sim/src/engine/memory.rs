@@ -2,7 +2,7 @@
 
 use super::buffers::{Buffer, State};
 use super::{Engine, Outcome, RunError};
-use crate::allocator::{AllocError, Notice, Reply, Request};
+use crate::allocator::{AllocError, Notice, Placement, Reply, Request};
 use crate::op::Op;
 use crate::source::Source;
 use crate::units::{BufferId, StreamId};
@@ -21,17 +21,15 @@ impl Engine<'_> {
         }
         let request = Request { size, stream, ordinal: self.ordinals[usize::from(device.0)] };
         self.ordinals[usize::from(device.0)] += 1;
-        let (answer, took) = self.locked(stream, |this| {
-            let answer = this.on(|strategy, machine| strategy.alloc(machine, &request));
-            this.spend();
-            answer
-        });
+        let start = self.enter(stream);
+        let answer = self.on(|strategy, machine| strategy.alloc(machine, &request));
+        self.spend();
+        let took = self.leave(stream, start);
         self.tally.alloc_took(took);
         let outcome = match answer {
             Ok(placement) => {
-                let mut buffer = Buffer::live(device, stream, size, placement);
-                self.watch_placement(source, id, &mut buffer);
-                self.buffers.put(id, buffer);
+                self.buffers.put(id, Buffer::live(device, stream, size, placement));
+                self.watch_placement(source, id, stream, &placement);
                 self.tally.requested(device, size);
                 Outcome::Placed(placement)
             }
@@ -40,9 +38,10 @@ impl Engine<'_> {
             }
             Err(error @ (AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })) => {
                 let wanted = if matches!(error, AllocError::OutOfMemory(_)) { size } else { 0 };
-                self.buffers.put(id, Buffer::failed(device, wanted));
+                self.buffers.put(id, Buffer::failed(device));
+                self.buffers.refuse(id, wanted);
                 self.tally.wanted(device, wanted);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(RunError::Strategy { op: self.index, what: "alloc", error }),
@@ -93,24 +92,23 @@ impl Engine<'_> {
         stream: Option<StreamId>,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
-            let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.refused);
-            self.tally.given_up(self.device, wanted);
+            self.buffers.take(id);
+            self.give_up(id);
             return Ok(Outcome::Skipped);
         };
         let (block, device, home) = (buffer.block, buffer.device, buffer.stream);
         if self.buffers.races_watched() {
             self.note_freed(source, id);
         }
-        let (freed, took) = self.locked(home, |this| {
-            let freed = this.on(|strategy, machine| strategy.free(machine, block, stream));
-            this.spend();
-            freed
-        });
+        let start = self.enter(home);
+        let freed = self.on(|strategy, machine| strategy.free(machine, block, stream));
+        self.spend();
+        let took = self.leave(home, start);
         freed.map_err(|e| self.strategy(op, e))?;
         self.tally.free_took(took);
         if let Some(buffer) = self.buffers.take(id) {
             self.tally.released(device, buffer.requested);
-            self.tally.given_up(device, buffer.refused);
+            self.give_up(id);
         }
         self.account();
         Ok(Outcome::Done)
@@ -123,20 +121,17 @@ impl Engine<'_> {
         id: BufferId,
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else {
-            let wanted =
-                self.buffers.get(id).map_or(0, |buffer| std::mem::take(&mut buffer.refused));
-            self.tally.given_up(self.device, wanted);
+            self.give_up(id);
             return Ok(Outcome::Skipped);
         };
         let (block, device, home) = (buffer.block, buffer.device, buffer.stream);
-        let (size, refused) = (buffer.requested, buffer.refused);
+        let size = buffer.requested;
         self.note_freed(source, id);
-        let (reply, took) = self.locked(home, |this| {
-            let notice = Notice::FreeDeferred { block };
-            let reply = this.on(|strategy, machine| strategy.notice(machine, notice));
-            this.spend();
-            reply
-        });
+        let start = self.enter(home);
+        let notice = Notice::FreeDeferred { block };
+        let reply = self.on(|strategy, machine| strategy.notice(machine, notice));
+        self.spend();
+        let took = self.leave(home, start);
         let reply = reply.map_err(|e| self.strategy(op, e))?;
         self.tally.free_took(took);
         let state = if reply == Reply::Unsupported { State::HeldBack } else { State::Deferred };
@@ -144,7 +139,7 @@ impl Engine<'_> {
             buffer.state = state;
         }
         self.tally.released(device, size);
-        self.tally.given_up(device, refused);
+        self.give_up(id);
         self.account();
         Ok(Outcome::Done)
     }
@@ -160,23 +155,23 @@ impl Engine<'_> {
         let deferred = match state {
             State::Live => return Err(self.not_live(op, source, id)),
             State::Failed => {
-                let wanted = self.buffers.take(id).map_or(0, |buffer| buffer.refused);
-                self.tally.given_up(self.device, wanted);
+                self.buffers.take(id);
+                self.give_up(id);
                 return Ok(Outcome::Skipped);
             }
             State::HeldBack => false,
             State::Deferred => true,
         };
         self.buffers.take(id);
-        let (done, took) = self.locked(home, |this| {
-            this.on(|strategy, machine| {
-                if deferred {
-                    strategy.notice(machine, Notice::Completed { block }).map(|_reply| ())
-                } else {
-                    strategy.free(machine, block, None)
-                }
-            })
+        let start = self.enter(home);
+        let done = self.on(|strategy, machine| {
+            if deferred {
+                strategy.notice(machine, Notice::Completed { block }).map(|_reply| ())
+            } else {
+                strategy.free(machine, block, None)
+            }
         });
+        let took = self.leave(home, start);
         self.tally.stalled(took);
         done.map_err(|e| self.strategy(op, e))?;
         self.account();
@@ -192,28 +187,25 @@ impl Engine<'_> {
     ) -> Result<Outcome, RunError> {
         let Some(buffer) = self.block(op, source, id)? else { return Ok(Outcome::Skipped) };
         let (block, device, stream) = (buffer.block, buffer.device, buffer.stream);
-        let (old, refused, address) = (buffer.requested, buffer.refused, buffer.address);
-        let (answer, took) = self.locked(stream, |this| {
-            let notice = Notice::Resize { block, size };
-            let answer = this.on(|strategy, machine| strategy.notice(machine, notice));
-            this.spend();
-            answer
-        });
+        let (old, address) = (buffer.requested, buffer.address);
+        let start = self.enter(stream);
+        let notice = Notice::Resize { block, size };
+        let answer = self.on(|strategy, machine| strategy.notice(machine, notice));
+        self.spend();
+        let took = self.leave(stream, start);
         self.tally.free_took(took);
         let outcome = match answer {
             Ok(Reply::Placed(placement)) => {
                 if placement.address != address && self.buffers.races_watched() {
                     self.note_freed(source, id);
                 }
-                let history = self.buffers.get(id).and_then(|buffer| buffer.history.take());
-                let mut buffer = Buffer::live(device, stream, size, placement);
-                buffer.history = history;
-                if buffer.history.is_none() {
-                    self.watch_placement(source, id, &mut buffer);
+                self.buffers.put(id, Buffer::live(device, stream, size, placement));
+                match self.buffers.take_history(id) {
+                    Some(history) => self.buffers.put_history(id, history),
+                    None => self.watch_placement(source, id, stream, &placement),
                 }
-                self.buffers.put(id, buffer);
                 self.tally.released(device, old);
-                self.tally.given_up(device, refused);
+                self.give_up(id);
                 self.tally.requested(device, size);
                 Outcome::Placed(placement)
             }
@@ -223,12 +215,10 @@ impl Engine<'_> {
             }
             Err(error @ AllocError::OutOfMemory(_)) => {
                 let more = size.saturating_sub(old);
-                if let Some(buffer) = self.buffers.get(id) {
-                    buffer.refused = more;
-                }
-                self.tally.given_up(device, refused);
+                self.give_up(id);
+                self.buffers.refuse(id, more);
                 self.tally.wanted(device, more);
-                self.tally.refused(self.index, &error);
+                self.tally.refused(self.index, self.device, &error);
                 Outcome::Refused(error)
             }
             Err(error) => return Err(self.strategy(op, error)),
@@ -237,22 +227,35 @@ impl Engine<'_> {
         Ok(outcome)
     }
 
+    /// Nobody waits any more for the bytes that the buffer was refused.
+    #[inline]
+    fn give_up(&mut self, id: BufferId) {
+        let refused = self.buffers.take_refused(id);
+        self.tally.given_up(self.device, refused);
+    }
+
     /// The buffer has new bytes: what was there before is ordered before its stream, or a race.
-    fn watch_placement(&mut self, source: &dyn Source, id: BufferId, buffer: &mut Buffer) {
+    #[inline]
+    fn watch_placement(
+        &mut self,
+        source: &dyn Source,
+        id: BufferId,
+        stream: StreamId,
+        placement: &Placement,
+    ) {
         if self.buffers.races_watched() {
-            let (at, stream) = ((self.index, source.name(id)), buffer.stream);
-            let Buffer { address, size, .. } = *buffer;
-            buffer.history =
-                Some(self.buffers.races.placed(self.machine, at, stream, address, size));
+            let at = (self.index, source.name(id));
+            let Placement { address, size, .. } = *placement;
+            let history = self.buffers.races.placed(self.machine, at, stream, address, size);
+            self.buffers.put_history(id, history);
         }
     }
 
     fn note_freed(&mut self, source: &dyn Source, id: BufferId) {
-        let name = source.name(id);
-        if let Some(buffer) = self.buffers.get(id)
-            && let Some(history) = buffer.history.take()
+        if let Some(history) = self.buffers.take_history(id)
+            && let Some(buffer) = self.buffers.peek(id)
         {
-            let (address, size) = (buffer.address, buffer.size);
+            let (address, size, name) = (buffer.address, buffer.size, source.name(id));
             self.buffers.races.freed(self.machine, history, name, address, size);
         }
     }

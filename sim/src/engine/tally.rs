@@ -21,7 +21,8 @@ pub(super) struct Tally {
     allocs: u64,
     ooms: u64,
     invalid_sizes: u64,
-    first_oom: Option<(u64, String)>,
+    /// Op, device and words of the first refusal.
+    first_oom: Option<(u64, DeviceId, String)>,
     alloc_ns: Spread,
     stall_ns: Spread,
     stall_total: u64,
@@ -157,23 +158,28 @@ impl Tally {
         self.lock_total += ns;
     }
 
-    pub(super) fn refused(&mut self, op: u64, error: &AllocError) {
+    pub(super) fn refused(&mut self, op: u64, device: DeviceId, error: &AllocError) {
         if matches!(error, AllocError::InvalidSize { .. }) {
             self.invalid_sizes += 1;
         } else {
             self.ooms += 1;
         }
-        self.first_oom.get_or_insert_with(|| (op, error.to_string()));
+        self.first_oom.get_or_insert_with(|| (op, device, error.to_string()));
     }
 
-    pub(super) fn kv_refused(&mut self, index: u64, op: &Op, error: &KvError) {
+    pub(super) fn kv_refused(
+        &mut self,
+        (index, op): (u64, &Op),
+        device: DeviceId,
+        error: &KvError,
+    ) {
         if matches!(op, Op::KvMore { .. }) {
             self.kv.refused_tokens += 1;
         } else {
             self.kv.refused_sequences += 1;
         }
         self.ooms += 1;
-        self.first_oom.get_or_insert_with(|| (index, error.to_string()));
+        self.first_oom.get_or_insert_with(|| (index, device, error.to_string()));
     }
 
     pub(super) fn unsupported(&mut self, op: &'static str) {
@@ -218,7 +224,8 @@ impl Tally {
         machine: &dyn Machine,
         races: RaceFinder,
     ) -> Report {
-        let (first_oom_op, first_oom) = self.first_oom.unzip();
+        let first = self.first_oom.as_ref();
+        let (first_oom_op, first_oom_device) = first.map(|(op, device, _)| (*op, *device)).unzip();
         let external_frag =
             (self.free_bytes > 0).then(|| 1.0 - self.largest_free as f64 / self.free_bytes as f64);
         let total = if self.devices.len() == 1 { self.devices[0] } else { self.total };
@@ -228,7 +235,8 @@ impl Tally {
             ooms: self.ooms,
             invalid_sizes: self.invalid_sizes,
             first_oom_op,
-            first_oom,
+            first_oom_device,
+            first_oom: self.first_oom.map(|(_, _, words)| words),
             devices: self.devices,
             total,
             kv: (self.kv != KvFigures::default()).then_some(self.kv),

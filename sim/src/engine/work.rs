@@ -93,19 +93,14 @@ impl Engine<'_> {
             buffer.address = address;
             let size = buffer.size;
             let history = self.buffers.races.placed(self.machine, at, stream, address, size);
-            if let Some(buffer) = self.buffers.get(id) {
-                buffer.history = Some(history);
-            }
+            self.buffers.put_history(id, history);
         }
     }
 
     fn note_used(&mut self, at: (u64, u64), id: BufferId, stream: StreamId) {
-        let Some(buffer) = self.buffers.get(id) else { return };
-        let mut history = buffer.history.take().unwrap_or_default();
+        let mut history = self.buffers.take_history(id).unwrap_or_default();
         self.buffers.races.used(self.machine, &mut history, at, stream);
-        if let Some(buffer) = self.buffers.get(id) {
-            buffer.history = Some(history);
-        }
+        self.buffers.put_history(id, history);
     }
 
     pub(super) fn touch(
@@ -148,7 +143,7 @@ impl Engine<'_> {
         if !matches!(error, AllocError::OutOfMemory(_)) {
             return Err(self.strategy(op, error));
         }
-        self.tally.refused(self.index, &error);
+        self.tally.refused(self.index, self.device, &error);
         Ok(Outcome::Refused(error))
     }
 }

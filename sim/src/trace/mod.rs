@@ -2,7 +2,8 @@
 //!
 //! The first line may be a header `{"vramlab_trace":1,"name":…,"unit":"bytes, ns","truncated":true}`. Sizes are bytes, times nanoseconds of
 //! the host clock, ids any u64; a header that names other units is refused. A converted recording's header may have
-//! `capacity` (bytes that the recorded allocator could get) and `peak_reserved` (the most that it held). Unknown fields are ignored, unknown ops are errors.
+//! `capacity` (bytes that the recorded allocator could get), `peak_reserved` (the most that it held), `torch_version` (the PyTorch whose rules it
+//! followed) and `conf` (its settings, as `PYTORCH_CUDA_ALLOC_CONF` has them; absent: the defaults). Unknown fields are ignored, unknown ops are errors.
 //!
 //! | op | fields | meaning |
 //! |---|---|---|
@@ -27,7 +28,8 @@
 //! | `request`, `response` | `req` | latency of a served request |
 //! | `mark` | `name` | step or phase boundary |
 //!
-//! All take `device` (0) and `t`: the op is issued not before this host time; absent, right after the op before it.
+//! All take `device` (0), `thread` (0: the host thread that issues the op; each has a clock of its own) and `t`: the op is issued not before this
+//! host time; absent, right after the op before it.
 //!
 //! `keys` says what the `tokens` are: a list of numbers (one token of a vocabulary each) and of runs `[stream, first, count]` (tokens `first` and after of
 //! a text called `stream`); a token beyond them is like no other. All `tokens` of `kv_new` are looked up; of those that are not found, at most `chunk`

@@ -17,6 +17,10 @@ pub struct Header<'a> {
     pub capacity: Option<u64>,
     /// The most bytes that it held, if that is known.
     pub peak_reserved: Option<u64>,
+    /// Whose rules it followed: the version of PyTorch, if it was PyTorch's.
+    pub torch_version: Option<&'a str>,
+    /// Its settings text, as `PYTORCH_CUDA_ALLOC_CONF` has it, unless all were defaults.
+    pub conf: Option<&'a str>,
 }
 
 /// Writes one line an op. Ids are the source's own numbers.
@@ -48,6 +52,11 @@ impl<W: Write> JsonlWriter<W> {
         {
             if let Some(bytes) = bytes {
                 line[field] = bytes.into();
+            }
+        }
+        for (field, text) in [("torch_version", header.torch_version), ("conf", header.conf)] {
+            if let Some(text) = text {
+                line[field] = text.into();
             }
         }
         writeln!(out, "{line}")?;

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `size` | log-normal (`mu`, `sigma`), from `min` to `max`, rounded up to `align` |
 //! | `balance` | while live bytes are below `live` a buffer is allocated with probability 1/2 + d/2, where d is the distance to the target as a share of it; else freed. Above the target it is the other way round |
-//! | `victim` | with probability `lifo` the youngest buffer, else any with equal chance |
+//! | `victim` | with probability `lifo` the last of the list of live buffers, else any of it with equal chance |
+//! | `list` | a new buffer comes last; the last takes the place of the one that is freed, so the last is often, not always, the youngest |
 //! | `work` | each new buffer is written once |
 //!
 //! Source: random allocation with a steady population, the usual exercise of the allocator literature (Wilson et al. 1995 discuss what it
 //! does not show: real lifetimes and sizes are related). Defaults are assumptions: median 256 KiB, 512 B to 64 MiB, 1 GiB live.
-//! Generator purposes: `churn.sizes`, `churn.turns`, `churn.victims`. At the end every buffer is freed, youngest first.
+//! Generator purposes: `churn.sizes`, `churn.turns`, `churn.victims`. At the end every buffer is freed, from the list's end on.
 //!
 //! Left out: several streams, sizes that depend on lifetime.
 
@@ -29,7 +30,12 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("min", "512", "B", "smallest size"),
     doc("max", "64MiB", "B", "largest size"),
     doc("align", "4", "B", "sizes are multiples of this"),
-    doc("lifo", "0.25", "-", "probability that the youngest buffer is freed, not any"),
+    doc(
+        "lifo",
+        "0.25",
+        "-",
+        "probability that the last of the list is freed, not any; mostly a young one",
+    ),
     doc("mark", "1000", "allocations", "a mark after every so many"),
     cost::TFLOPS,
     cost::BANDWIDTH,
@@ -134,6 +140,9 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
 mod tests {
     use super::*;
     use crate::live::live_peak;
+    use vramlab_sim::op::Op;
+    use vramlab_sim::source::{Answered, Step};
+    use vramlab_sim::units::Nanos;
 
     #[test]
     fn live_bytes_stay_near_the_target_and_end_at_zero() {
@@ -142,6 +151,34 @@ mod tests {
         let seen = live_peak(&mut *build(&params, 3).unwrap()).unwrap();
         assert!((240 << 20..400 << 20).contains(&seen.bytes), "{seen:?}");
         assert_eq!((seen.allocs, seen.bytes_at_end), (5000, 0));
+    }
+
+    /// Rules `victim` and `list`: with `lifo=0` victims come from anywhere, but the end frees what the list holds, last first.
+    #[test]
+    fn the_last_takes_the_place_of_the_one_that_is_freed() {
+        let mut params = Params::defaults(PARAMS);
+        params.set_text("allocs=500,live=16MiB,lifo=0").unwrap();
+        let mut source = build(&params, 1).unwrap();
+        let (mut list, mut allocs, mut of_the_end) = (Vec::new(), 0, 0);
+        loop {
+            match source.next(Nanos(0), Answered::Done).unwrap() {
+                Step::End => break,
+                Step::Op(Op::Alloc { id, .. }) => {
+                    allocs += 1;
+                    list.push(id);
+                }
+                Step::Op(Op::Free { id, .. }) => {
+                    let place = list.iter().position(|live| *live == id).unwrap();
+                    if allocs == 500 {
+                        assert_eq!(place, list.len() - 1);
+                        of_the_end += 1;
+                    }
+                    list.swap_remove(place);
+                }
+                _ => {}
+            }
+        }
+        assert!(list.is_empty() && of_the_end > 10, "{of_the_end}");
     }
 
     #[test]

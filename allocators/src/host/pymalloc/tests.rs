@@ -2,6 +2,7 @@
 
 use vramlab_sim::allocator::{AllocError, Allocator, Notice, Reply, Usage};
 use vramlab_sim::driver::DriverError;
+use vramlab_sim::testing::Dice;
 
 use crate::classic::testing::Probe;
 
@@ -89,11 +90,9 @@ fn a_driver_error_at_the_return_of_an_arena_leaves_the_block_live() {
 fn random_blocks_never_share_bytes_and_walks_add_up() {
     for version in ["3.8", "3.9", "3.11"] {
         let mut probe = Probe::new(&format!("host.pymalloc:version={version}"));
-        let (mut live, mut seed) = (Vec::new(), 11_u64);
-        let mut below = |bound: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % bound
-        };
+        let mut live = Vec::new();
+        let mut dice = Dice::of_step_1(11);
+        let mut below = |below: u64| dice.below(below);
         for step in 0..3000 {
             let size = if below(10) == 0 { below(2000) } else { 1 + below(512) };
             let at = below(live.len().max(1) as u64) as usize;

@@ -2,6 +2,7 @@
 
 use vramlab_sim::allocator::{AllocError, Allocator, Block, Notice, Reply};
 use vramlab_sim::driver::DriverError;
+use vramlab_sim::testing::Dice;
 
 use crate::classic::testing::Probe;
 
@@ -199,11 +200,9 @@ fn random_cycles_keep_the_promises_of_the_strategy_inside() {
     for inside in ["classic.best_fit", "torch.caching", "tensorflow.bfc:allow_growth=true"] {
         let options = "threshold0=12,threshold1=2,threshold2=2,cycles=200KiB";
         let mut probe = Probe::new(&format!("{inside}+refcycle:{options}"));
-        let (mut live, mut seed) = (Vec::new(), 5_u64);
-        let mut below = |bound: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % bound
-        };
+        let mut live = Vec::new();
+        let mut dice = Dice::of_step_1(5);
+        let mut below = |below: u64| dice.below(below);
         for _ in 0..3000 {
             if live.len() < 60 && below(2) == 0 {
                 let stream = below(3) as u32;

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `compound` | addresses for all pages are reserved at the start; a page is `page_size_mb` in each layer's K and V, one piece of memory; where none is mapped, one page of zeros is | `csrc/allocator.cpp`, `csrc/ftensor.cpp` (contiguous layout) |
 //! | `block_fits` | a block must fit into a page; blocks that would lie on two are not used | `kvcached/kv_cache_manager.py`; `csrc/page_allocator.cpp`, `get_block_range` |
-//! | `capacity` | as many blocks as `gpu_memory_utilization` × the device's bytes hold, whoever holds them now; or `num_blocks` | `integration/vllm/patches.py`, `_get_virtual_kv_capacity_bytes` |
+//! | `capacity` | as many blocks as `gpu_memory_utilization` × the device's bytes hold, whoever holds them now; or `num_blocks`, at most what the device could hold | `integration/vllm/patches.py`, `_get_virtual_kv_capacity_bytes` |
 //! | `available` | free blocks of used pages, and blocks of the pages that could be had: of the range, and of what the device has free above 1 − `gpu_utilization` | `kv_cache_manager.py`, `available_size`; `page_allocator.cpp`, `get_avail_physical_pages` |
 //! | `best_page` | blocks come from the page with the fewest free ones that still hold the whole request, else from the one with most; a new page only when none has free ones | `kv_cache_manager.py`, `_pick_avail_page` |
 //! | `kept` | a page whose last block is freed stays mapped while fewer than `max_reserved_pages` do; others go back | `page_allocator.cpp`, `free_pages` |

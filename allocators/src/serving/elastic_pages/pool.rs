@@ -8,7 +8,7 @@ use vramlab_sim::kv::{Below, KvError, KvFull};
 
 use super::blocks::Blocks;
 use crate::serving::index::Index;
-use crate::serving::pool::{Pool, PoolUsage, Run};
+use crate::serving::pool::{self, Pool, PoolUsage, Run};
 
 /// The blocks.
 #[derive(Debug)]
@@ -130,14 +130,11 @@ impl Pool for ElasticPool {
             );
             return Err(AllocError::BadSetting(why.into()).into());
         }
-        let blocks = match self.wanted {
-            Some(blocks) => blocks,
-            None => {
-                let (_, total) = below.driver.mem_info()?;
-                (total as f64 * self.utilization).ceil() as u64 / block_bytes
-            }
-        };
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let (_, total) = below.driver.mem_info()?;
+        let share = || (total as f64 * self.utilization).ceil() as u64 / block_bytes;
+        let wanted = self.wanted.unwrap_or_else(share);
+        let blocks =
+            pool::blocks(wanted, total / block_bytes, "num_blocks, block_size, token_bytes")?;
         let pages = (u64::from(blocks) * block / self.page) as u32;
         self.blocks.pages.start(below.driver, pages, self.page.saturating_mul(self.rows))?;
         self.blocks.start(self.page, block);

@@ -209,7 +209,7 @@ fn with_below<T>(machine: &mut SimMachine, act: impl FnOnce(&mut Below<'_>) -> T
 fn kept_blocks_pin_as_many_pages_as_they_lie_on() {
     for (stride, pages) in [(1, 8), (2, 16), (4, 32), (8, 64), (16, 128)] {
         let mut machine = SimMachine::of_capacity(16 << 30);
-        let mut pool = pool(16, true, &mut machine, 65_536);
+        let mut pool = pool(16, true, &mut machine, 32_768);
         let mut blocks = Vec::new();
         with_below(&mut machine, |below| {
             pool.take(below, &[], 16_384 + 127, &mut blocks).expect("it fits");

@@ -33,7 +33,7 @@ use self::sequence::Held;
 use self::slots::Slots;
 use self::tree::Tree;
 use super::options::{ARENA, TOKEN, TokenBytes, count, positive, share};
-use super::pool::share_of_device;
+use super::pool::{self, share_of_device};
 use super::sequences::Sequences;
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::registry::{MadeCache, Status, Strategy};
@@ -130,7 +130,8 @@ impl Radix {
             Some(tokens) => tokens / self.page,
             None => share_of_device(below, self.fraction)? / page_bytes,
         };
-        let pages = u32::try_from(pages).unwrap_or(u32::MAX - 1);
+        let pages =
+            pool::blocks(pages, pool::MOST_BLOCKS, "max_total_tokens, page_size, token_bytes")?;
         let Some(size) = page_bytes.checked_mul(u64::from(pages) + 1) else {
             let why = "the pool's pages together pass 2^64 bytes";
             return Err(AllocError::InvalidSize { asked: u64::MAX, why }.into());

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `pages` | pages of 2 MiB; smaller ones need a driver (here a device with a granule) that has them | `utils.h` 81-86 |
 //! | `tokens_per_page` | page / bytes of a token's K in one layer; with `megacache`, of all layers | `vattention.cu` 38-47 |
-//! | `addresses` | per request: greatest context × bytes of a token, up to the page; times the batch; a range for K and one for V in each layer, or one each of all layers | `vattention.cu` 49-74, 172-182 |
+//! | `addresses` | per request: greatest context × bytes of a token, up to the page; times the batch; a range for K and one for V in each layer, or one each of all layers; what passes the address space is refused | `vattention.cu` 49-74, 172-182 |
 //! | `up_front` | all pages are created at the start: share of the memory / page, down to a multiple of 2 × layers; they never go back | `utils.h` 221-228; `cudaInternal.h` 45-59 |
 //! | `one_block` | a block is one page in each range; a request grows by a block at its end | `vattention.cu` 268-323 |
 //! | `best_fit_slot` | a new request takes the inactive place with the fewest blocks that suffice; but the first inactive one stands until a smaller one that suffices comes, though it may not suffice | `vattention.cu` 564-589 |

@@ -28,9 +28,9 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Bytes of addresses of a request in each range.
+    /// Bytes of addresses of a request in each range; the greatest number where they pass 2^64.
     const fn request(&self) -> u64 {
-        self.most * self.page
+        self.most.saturating_mul(self.page)
     }
 
     /// Bytes of a block.
@@ -42,6 +42,12 @@ impl Geometry {
     pub(super) const fn blocks(&self, tokens: u64) -> u64 {
         if self.tokens == 0 { 0 } else { tokens.div_ceil(self.tokens) }
     }
+}
+
+/// The driver has no such range of addresses.
+fn too_far(asked: u64) -> KvError {
+    let why = "the addresses of max_batch_size sequences of max_context_length tokens pass the address space";
+    AllocError::InvalidSize { asked, why }.into()
 }
 
 /// The pages.
@@ -89,7 +95,11 @@ impl Pages {
         let Geometry { page, ranges, requests, .. } = self.geometry;
         let size = self.geometry.request().saturating_mul(requests);
         for _ in 0..ranges {
-            self.ranges.push(driver.reserve(size)?);
+            match driver.reserve(size) {
+                Ok(range) => self.ranges.push(range),
+                Err(DriverError::InvalidValue { .. }) => return Err(too_far(size)),
+                Err(error) => return Err(error.into()),
+            }
         }
         for made in 0..self.pages {
             match driver.create(page) {

@@ -48,6 +48,19 @@ fn addresses_are_for_the_greatest_context_of_every_place() {
 }
 
 #[test]
+fn addresses_beyond_the_address_space_are_a_refusal() {
+    for length in
+        ["1099511627776", "18014398509481984", "9223372036854775808", "18446744073709551615"]
+    {
+        let spec = format!("serving.vattention:max_context_length={length}");
+        let mut bench = Bench::new(&spec, 16 << 30);
+        let refused = bench.ask(&NewSequence { tokens: 1, ..NewSequence::default() });
+        assert!(refused.as_ref().is_err_and(KvError::is_refusal), "{length}: {refused:?}");
+        assert_eq!(bench.machine_reserved(), 0);
+    }
+}
+
+#[test]
 fn up_front_all_pages_are_created_and_none_goes_back() {
     // 7 pages of the 15 MiB; with 3 layers, blocks are of 6 pages
     let spec = "serving.vattention:num_layers=3,token_bytes=6291456,gpu_memory_utilization=1";

@@ -124,6 +124,7 @@ pub(super) fn plan(buffers: &[Buffer], period: Option<Period>) -> (Offsets, u32)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_sim::testing::Dice;
 
     const fn buffer(born: u64, ends: u64, units: u32) -> Buffer {
         Buffer { born, ends, units }
@@ -153,11 +154,8 @@ mod tests {
 
     #[test]
     fn plans_are_valid() {
-        let mut seed = 3_u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let mut dice = Dice::of_step_1(3);
+        let mut random = |below: u64| dice.below(below);
         for _ in 0..20 {
             let mut buffers: Vec<Buffer> = (0..150)
                 .map(|at| {

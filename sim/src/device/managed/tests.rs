@@ -4,6 +4,7 @@ use super::super::{CostTable, DeviceOptions, Link, Links, Price, SimMachine};
 use super::{BLOCK, FAULT_BATCH, PAGE};
 use crate::driver::{Advice, Driver, DriverError, DriverExt, Place};
 use crate::machine::{Machine, ManagedWork, RangeKind, Toucher};
+use crate::testing::Dice;
 use crate::units::StreamId;
 
 const MIB: u64 = 1 << 20;
@@ -340,10 +341,9 @@ fn host_room_limits_ranges_and_host_memory_together() -> Tested {
 fn books_and_pages_agree() -> Tested {
     let mut machine = machine(5);
     let mut ranges = Vec::new();
-    let mut seed = 9_u64;
+    let mut dice = Dice::of_step_1(9);
     for _ in 0..30_000 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let draw = seed >> 33;
+        let draw = dice.bits() >> 33;
         let pick = |n: u64| (draw / 7 % n) as usize;
         if ranges.len() < 4 {
             let size = 1 + draw % (4 * BLOCK);
