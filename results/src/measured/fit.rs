@@ -48,7 +48,7 @@ pub fn roofline(run: &Run) -> Point {
     let ns = |seconds: f64| seconds * 1e9 / run.copies as f64;
     let model = run.model;
     [
-        ns(model.touched_bytes(run.max_num_seqs) / bandwidth),
+        ns(model.touched_bytes(1 << 20) / bandwidth),
         ns(model.operations(1, 0, 0) / rate),
         ns(model.token_bytes() as f64 / bandwidth),
     ]

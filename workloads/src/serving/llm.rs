@@ -99,7 +99,7 @@ pub const PARAMS: &[ParamDoc] = &[
         "step",
         "roofline",
         "-",
-        "time of a step: roofline; or A/B/C in ns: max(A, B x tokens) + C x tokens looked at; or line:A/B/C",
+        "time of a step: roofline; or A/B/C in ns: max(A x touched weights, B x tokens) + C x tokens looked at; or line:A/B/C",
     ),
     cost::TFLOPS,
     cost::BANDWIDTH,
@@ -259,5 +259,5 @@ fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
         );
     };
     let constants = Constants { step: *step, token: *token, look: *look };
-    Ok(if line { StepTime::Line(constants) } else { StepTime::Fitted(constants) })
+    Ok(if line { StepTime::Line(constants) } else { StepTime::Fitted(*model, constants) })
 }

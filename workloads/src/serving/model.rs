@@ -154,6 +154,11 @@ impl Model {
         (self.layers as f64 * layer + head) * self.number as f64
     }
 
+    /// The share of those bytes of a step that reads all weights; 1 for a dense model.
+    pub fn touched_share(&self, tokens: u64) -> f64 {
+        if self.experts == 1 { 1.0 } else { self.touched_bytes(tokens) / self.touched_bytes(ALL) }
+    }
+
     /// Operations of a step of `tokens` that give `outputs` tokens, and look at `pairs` tokens in all.
     pub fn operations(&self, tokens: u64, outputs: u64, pairs: u64) -> f64 {
         let layer = self.attention() + self.router() + self.chosen * self.expert();
@@ -163,6 +168,9 @@ impl Model {
         weights + head + looks
     }
 }
+
+/// Tokens that are enough to reach every expert.
+const ALL: u64 = 1 << 20;
 
 /// By squaring, so that it is the same on every machine.
 fn power(base: f64, mut exponent: u64) -> f64 {
@@ -207,7 +215,8 @@ mod tests {
             panic!("expected both models");
         };
         assert_eq!(dense.touched_bytes(1), dense.touched_bytes(2048));
-        let share = |tokens| mixture.touched_bytes(tokens) / mixture.touched_bytes(1 << 20);
+        let share = |tokens| mixture.touched_share(tokens);
+        assert_eq!(dense.touched_share(1), 1.0);
         assert!((0.10..0.12).contains(&share(1)), "{}", share(1));
         assert!((0.97..0.99).contains(&share(60)), "{}", share(60));
     }
