@@ -41,6 +41,7 @@ pub(crate) struct Server {
     coming: Vec<(u64, u64, Vec<KeyRun>, Pending)>,
     served: BTreeMap<RequestId, Served>,
     steps: u64,
+    requests: u64,
     preemptions: u64,
     finished: u64,
     hit_tokens: u64,
@@ -89,6 +90,7 @@ impl Server {
             coming,
             served: BTreeMap::new(),
             steps: 0,
+            requests: 0,
             preemptions: 0,
             finished: 0,
             hit_tokens: 0,
@@ -105,6 +107,7 @@ impl Server {
         while self.coming.last().is_some_and(|(arrive, ..)| *arrive <= self.steps) {
             let Some((_, id, known, pending)) = self.coming.pop() else { return };
             let request = self.scheduler.add(pending);
+            self.requests += 1;
             let served = Served { id, known, sequence: None, blocks: Vec::new(), hits: 0 };
             self.served.insert(request, served);
         }
@@ -258,6 +261,7 @@ impl Subject for Server {
     fn summary(&mut self) -> Vec<(&'static str, u64)> {
         vec![
             ("steps", self.steps),
+            ("requests", self.requests),
             ("preemptions", self.preemptions),
             ("finished", self.finished),
             ("hit_tokens", self.hit_tokens),

@@ -2,8 +2,8 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `begin` | at the card's roofline: weights / bandwidth, operations of a token / rate, bytes of a token's keys and values / bandwidth |
-//! | `distance` | over the first requests, the sum of the squared logarithms of ours / measured: of the time to first token, of the time from there to the last, and of the whole |
+//! | `begin` | the best of a coarse grid of multiples of the card's roofline: weights / bandwidth, operations of a token / rate, bytes of a token's keys and values / bandwidth |
+//! | `likeliest` | the logarithms of ours / measured are taken as normal, those of the time to first token with one spread and those of the time from there to the last with another; both spreads are unknown. So the sum of the logarithms of the two root mean squares is made least: the noisier part counts less |
 //! | `search` | Nelder and Mead's simplex in the logarithms of the constants, so that none is below 0; it ends when the simplex is small or after so many reruns |
 //!
 //! J. A. Nelder and R. Mead, "A simplex method for function minimization", The Computer Journal 7 (1965), with their usual coefficients.
@@ -18,18 +18,33 @@ pub const SEEN: usize = 100;
 const RERUNS_MAX: usize = 160;
 /// The simplex is small when its constants differ by less than this share.
 const SMALL: f64 = 0.002;
+/// Multiples of the roofline's constants at which the search may begin.
+const GRID: [&[f64]; 3] = [&[1.0, 1.5, 2.25], &[1.0, 2.0, 4.0, 8.0], &[1.0, 2.0]];
+/// Least spread of a part, so that none counts for everything.
+const SPREAD_MIN: f64 = 1e-3;
 /// How far the first corners are from the beginning, in the logarithm.
 const FIRST_STEP: f64 = 0.25;
 
 type Point = [f64; 3];
 
+/// The rule whose constants are fitted; as the workload's `step_time` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The longer of reading the weights and computing the tokens, then attention.
+    Longer,
+    /// A straight line.
+    Line,
+}
+
 /// Fitted constants, in ns: of a step, of a token, of a token looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
+    /// Of which rule.
+    pub rule: Rule,
     /// The constants.
     pub constants: Point,
-    /// Root of the mean squared logarithm that is left.
-    pub distance: f64,
+    /// Root mean squares of the logarithms that are left: up to the first token, and from there.
+    pub left: [f64; 2],
     /// Reruns that it took.
     pub reruns: usize,
 }
@@ -38,7 +53,11 @@ impl Fit {
     /// As the parameter `step` takes them.
     pub fn step(&self) -> String {
         let [step, token, look] = self.constants;
-        format!("{step}/{token}/{look}")
+        let rule = match self.rule {
+            Rule::Longer => "",
+            Rule::Line => "line:",
+        };
+        format!("{rule}{step}/{token}/{look}")
     }
 }
 
@@ -58,39 +77,65 @@ pub fn roofline(run: &Run) -> Point {
 ///
 /// # Errors
 /// A run that cannot be rerun.
-pub fn fit(run: &Run) -> Result<Fit, Failure> {
+pub fn fit(run: &Run, rule: Rule) -> Result<Fit, Failure> {
     let measured = run.measured();
     let seen = SEEN.min(measured.len());
     let mut reruns = 0;
-    let mut at = |logs: &Point| -> Result<f64, Failure> {
+    let mut left = |logs: &Point| -> Result<[f64; 2], Failure> {
         reruns += 1;
-        let step = Fit { constants: logs.map(f64::exp), distance: 0.0, reruns };
-        let ours = rerun(run, &step.step(), seen)?;
-        Ok(distance(&ours.times[..seen], &measured[..seen]))
+        let fit = Fit { rule, constants: logs.map(f64::exp), left: [0.0; 2], reruns };
+        let ours = rerun(run, &fit.step(), seen)?;
+        Ok(distances(&ours.times[..seen], &measured[..seen]))
     };
-    let begin = roofline(run).map(f64::ln);
-    let (best, left) = simplex(begin, &mut at)?;
-    Ok(Fit { constants: best.map(f64::exp), distance: left, reruns })
+    let mut value = |logs: &Point| left(logs).map(|left| unlikely(&left));
+    let mut best = (f64::INFINITY, [0.0; 3]);
+    for begin in grid(roofline(run)) {
+        let found = value(&begin)?;
+        if found < best.0 {
+            best = (found, begin);
+        }
+    }
+    let logs = simplex(best.1, &mut value)?.0;
+    let left = left(&logs)?;
+    Ok(Fit { rule, constants: logs.map(f64::exp), left, reruns })
 }
 
-/// Root of the mean of the squared logarithms.
-fn distance(ours: &[Option<Times>], measured: &[Times]) -> f64 {
-    let mut sum = 0.0;
-    for (ours, theirs) in ours.iter().zip(measured) {
-        // one that was never answered is as far as a thousandfold
-        let Some(ours) = ours else {
-            sum += 3.0 * 1000_f64.ln().powi(2);
-            continue;
-        };
-        let log = |a: u64, b: u64| ((a.max(1) as f64) / (b.max(1) as f64)).ln();
-        let parts = [
-            log(ours.ttft, theirs.ttft),
-            log(ours.e2e - ours.ttft, theirs.e2e - theirs.ttft),
-            log(ours.e2e, theirs.e2e),
-        ];
-        sum += parts.iter().map(|part| part * part).sum::<f64>();
+/// Logarithms of the points of the grid.
+fn grid(roofline: Point) -> Vec<Point> {
+    let mut points = Vec::new();
+    for step in GRID[0] {
+        for token in GRID[1] {
+            for look in GRID[2] {
+                let by = [step, token, look];
+                points.push(std::array::from_fn(|axis| (roofline[axis] * by[axis]).ln()));
+            }
+        }
     }
-    (sum / (3 * measured.len().max(1)) as f64).sqrt()
+    points
+}
+
+/// Root mean squares of the logarithms of ours / measured (rule `likeliest`).
+fn distances(ours: &[Option<Times>], measured: &[Times]) -> [f64; 2] {
+    let mut sums = [0.0; 2];
+    for (ours, theirs) in ours.iter().zip(measured) {
+        let log = |a: u64, b: u64| ((a.max(1) as f64) / (b.max(1) as f64)).ln();
+        let logs = match ours {
+            Some(ours) => {
+                [log(ours.ttft, theirs.ttft), log(ours.e2e - ours.ttft, theirs.e2e - theirs.ttft)]
+            }
+            // one that was never answered is a thousandfold away
+            None => [log(1000, 1); 2],
+        };
+        for (sum, log) in sums.iter_mut().zip(logs) {
+            *sum += log * log;
+        }
+    }
+    sums.map(|sum| (sum / measured.len().max(1) as f64).sqrt())
+}
+
+/// The less likely, the more.
+fn unlikely(left: &[f64; 2]) -> f64 {
+    left.iter().map(|left| left.max(SPREAD_MIN).ln()).sum()
 }
 
 /// The lowest point that the simplex finds, and its value.
@@ -162,11 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn distance_is_nothing_where_all_is_equal_and_counts_who_was_not_answered() {
+    fn distances_are_nothing_where_all_is_equal_and_count_who_was_not_answered() {
         let times = Times { ttft: 100, e2e: 900, outputs: 5 };
-        assert_eq!(distance(&[Some(times)], &[times]), 0.0);
-        assert!(distance(&[None], &[times]) > 6.0);
-        let slow = Times { ttft: 200, e2e: 1800, ..times };
-        assert!((distance(&[Some(slow)], &[times]) - 2_f64.ln()).abs() < 1e-12);
+        assert_eq!(distances(&[Some(times)], &[times]), [0.0; 2]);
+        assert!(distances(&[None], &[times])[0] > 6.0);
+        let slow = Times { ttft: 200, e2e: 1000, ..times };
+        let [first, rest] = distances(&[Some(slow)], &[times]);
+        assert!((first - 2_f64.ln()).abs() < 1e-12 && rest == 0.0);
+    }
+
+    #[test]
+    fn a_grid_begins_at_the_roofline_and_goes_up() {
+        let points = grid([1.0, 2.0, 3.0]);
+        assert_eq!((points.len(), points[0]), (24, [1.0, 2.0, 3.0].map(f64::ln)));
+        assert_eq!(points.last(), Some(&[2.25, 16.0, 6.0].map(f64::ln)));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::fit::{self, Fit, SEEN};
+use super::fit::{self, Fit, Rule, SEEN, fit};
 use super::recorded::{Run, Times};
 use super::rerun::{Rerun, rerun};
 use crate::failure::Failure;
@@ -19,10 +19,14 @@ pub struct Line {
     pub unit: &'static str,
     /// As it was measured; nothing where it was not.
     pub measured: Option<f64>,
-    /// Ours, with step times fitted on the first requests of the run.
+    /// Ours, with step times fitted on the first requests of the run ([`Rule::Longer`]).
     pub fitted: Option<f64>,
     /// Its error, as a share of what was measured.
     pub fitted_error: Option<f64>,
+    /// Ours, with a straight line fitted on them ([`Rule::Line`]).
+    pub line: Option<f64>,
+    /// Its error.
+    pub line_error: Option<f64>,
     /// Ours, with step times from the card's data sheet alone.
     pub roofline: Option<f64>,
     /// Its error.
@@ -30,29 +34,31 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(run: &Run, quantity: impl Into<String>, unit: &'static str) -> Self {
-        let (run, quantity) = (run.name.clone(), quantity.into());
-        let (measured, fitted, roofline) = (None, None, None);
-        Self {
-            run,
-            quantity,
-            unit,
-            measured,
-            fitted,
-            fitted_error: None,
-            roofline,
-            roofline_error: None,
-        }
-    }
-
-    fn with(mut self, measured: Option<f64>, fitted: Option<f64>, roofline: Option<f64>) -> Self {
+    /// `ours`: fitted, by the line, by the roofline.
+    fn new(
+        run: &Run,
+        quantity: impl Into<String>,
+        unit: &'static str,
+        measured: Option<f64>,
+        ours: [Option<f64>; 3],
+    ) -> Self {
         let error = |ours: Option<f64>| {
             let (ours, measured) = (ours?, measured.filter(|measured| *measured != 0.0)?);
             Some(ours / measured - 1.0)
         };
-        (self.fitted_error, self.roofline_error) = (error(fitted), error(roofline));
-        (self.measured, self.fitted, self.roofline) = (measured, fitted, roofline);
-        self
+        let [fitted, line, roofline] = ours;
+        Self {
+            run: run.name.clone(),
+            quantity: quantity.into(),
+            unit,
+            measured,
+            fitted,
+            fitted_error: error(fitted),
+            line,
+            line_error: error(line),
+            roofline,
+            roofline_error: error(roofline),
+        }
     }
 }
 
@@ -70,40 +76,48 @@ const LATENCIES: [Latency; 3] = [
 /// # Errors
 /// A run that cannot be rerun.
 pub fn lines(run: &Run) -> Result<Vec<Line>, Failure> {
-    let fit = fit::fit(run)?;
-    let fitted = rerun(run, &fit.step(), usize::MAX)?;
-    let bare = Fit { constants: fit::roofline(run), ..fit };
-    let roofline = rerun(run, &bare.step(), usize::MAX)?;
-    let mut lines = capacity(run, &fitted);
-    lines.extend(constants(run, &fit));
-    lines.extend(latencies(run, &fitted, &roofline));
-    lines.extend(curve(run, &fitted, &roofline));
+    let [fitted, line] = [fit(run, Rule::Longer)?, fit(run, Rule::Line)?];
+    let roofline =
+        Fit { rule: Rule::Longer, constants: fit::roofline(run), left: [0.0; 2], reruns: 0 };
+    let whole = |fit: &Fit| rerun(run, &fit.step(), usize::MAX);
+    let reruns = [whole(&fitted)?, whole(&line)?, whole(&roofline)?];
+    let mut lines = vec![capacity(run, &reruns)];
+    lines.extend(constants(run, &[fitted, line, roofline]));
+    lines.extend(latencies(run, &reruns));
+    lines.extend(curve(run, &reruns));
     Ok(lines)
 }
 
 /// Blocks of the cache (the null block with them).
-fn capacity(run: &Run, ours: &Rerun) -> Vec<Line> {
-    let blocks = ours.report.kv.map(|kv| kv.blocks_free + kv.blocks_used.current + 1);
-    let (measured, ours) = (run.blocks.map(|b| b as f64), blocks.map(|b| b as f64));
-    vec![Line::new(run, "KV capacity", "blocks").with(measured, ours, ours)]
+fn capacity(run: &Run, reruns: &[Rerun; 3]) -> Line {
+    let blocks = |rerun: &Rerun| {
+        let kv = rerun.report.kv?;
+        Some((kv.blocks_free + kv.blocks_used.current + 1) as f64)
+    };
+    let measured = run.blocks.map(|blocks| blocks as f64);
+    Line::new(run, "KV capacity", "blocks", measured, each(reruns, blocks))
 }
 
-fn constants(run: &Run, fit: &Fit) -> Vec<Line> {
+fn each(reruns: &[Rerun; 3], of: impl Fn(&Rerun) -> Option<f64>) -> [Option<f64>; 3] {
+    [of(&reruns[0]), of(&reruns[1]), of(&reruns[2])]
+}
+
+fn constants(run: &Run, fits: &[Fit; 3]) -> Vec<Line> {
     let names = ["step", "token", "token looked at"];
-    let (roofline, fitted) = (fit::roofline(run), fit.constants);
-    let mut lines: Vec<Line> = (0..3)
-        .map(|i| {
-            let quantity = format!("constant: {}", names[i]);
-            Line::new(run, quantity, "ns").with(None, Some(fitted[i]), Some(roofline[i]))
-        })
-        .collect();
-    let left = Line::new(run, "left by the fit", "-").with(None, Some(fit.distance), None);
-    lines.push(left);
+    let constant = |i: usize| {
+        let ours = [0, 1, 2].map(|fit| Some(fits[fit].constants[i]));
+        Line::new(run, format!("constant: {}", names[i]), "ns", None, ours)
+    };
+    let mut lines: Vec<Line> = (0..3).map(constant).collect();
+    for (i, part) in ["up to the first token", "from there"].into_iter().enumerate() {
+        let left = [Some(fits[0].left[i]), Some(fits[1].left[i]), None];
+        lines.push(Line::new(run, format!("left by the fit: {part}"), "-", None, left));
+    }
     lines
 }
 
 /// Mean and P99 of each latency, over the requests that the fit did not see.
-fn latencies(run: &Run, fitted: &Rerun, roofline: &Rerun) -> Vec<Line> {
+fn latencies(run: &Run, reruns: &[Rerun; 3]) -> Vec<Line> {
     let measured: Vec<Option<Times>> = run.measured().into_iter().map(Some).collect();
     let mut lines = Vec::new();
     for (name, of) in LATENCIES {
@@ -112,14 +126,12 @@ fn latencies(run: &Run, fitted: &Rerun, roofline: &Rerun) -> Vec<Line> {
                 let rest = times.iter().skip(SEEN).flatten();
                 summary(&mut rest.filter_map(of).collect::<Vec<f64>>()).map(|ns| ns / 1e9)
             };
-            let values = (value(&measured), value(&fitted.times), value(&roofline.times));
-            let line = Line::new(run, format!("{name} {title}"), "s");
-            lines.push(line.with(values.0, values.1, values.2));
+            let ours = each(reruns, |rerun| value(&rerun.times));
+            lines.push(Line::new(run, format!("{name} {title}"), "s", value(&measured), ours));
         }
     }
-    let preemptions = |rerun: &Rerun| rerun.report.served.map(|s| s.preemptions as f64);
-    let line = Line::new(run, "preemptions", "-");
-    lines.push(line.with(None, preemptions(fitted), preemptions(roofline)));
+    let preempted = each(reruns, |rerun| Some(rerun.report.served?.preemptions as f64));
+    lines.push(Line::new(run, "preemptions", "-", None, preempted));
     lines
 }
 
@@ -135,30 +147,24 @@ fn p99(values: &mut [f64]) -> Option<f64> {
 }
 
 /// Use of the cache at whole seconds.
-fn curve(run: &Run, fitted: &Rerun, roofline: &Rerun) -> Vec<Line> {
+fn curve(run: &Run, reruns: &[Rerun; 3]) -> Vec<Line> {
     if run.curve.is_empty() {
         return Vec::new();
     }
-    let ours = |rerun: &Rerun| -> Vec<(f64, f64)> { use_of(rerun) };
-    let (fitted, roofline) = (ours(fitted), ours(roofline));
     let average = |points: &[(f64, f64)]| mean(&mut points.iter().map(|p| p.1).collect::<Vec<_>>());
-    let far = |ours: &[(f64, f64)]| {
-        let both = run.curve.iter().map(|(t, used)| (used - at(ours, *t)).abs());
+    let far = |rerun: &Rerun| {
+        let ours = use_of(rerun);
+        let both = run.curve.iter().map(|(t, used)| (used - at(&ours, *t)).abs());
         mean(&mut both.collect::<Vec<_>>())
     };
     let end = |points: &[(f64, f64)]| points.last().map(|p| p.0);
+    let line = |quantity, unit, measured, ours| Line::new(run, quantity, unit, measured, ours);
+    let means = each(reruns, |rerun| average(&use_of(rerun)));
+    let ends = each(reruns, |rerun| end(&use_of(rerun)));
     vec![
-        Line::new(run, "KV use, mean", "-").with(
-            average(&run.curve),
-            average(&fitted),
-            average(&roofline),
-        ),
-        Line::new(run, "KV use, mean distance by second", "-").with(
-            None,
-            far(&fitted),
-            far(&roofline),
-        ),
-        Line::new(run, "end", "s").with(end(&run.curve), end(&fitted), end(&roofline)),
+        line("KV use, mean", "-", average(&run.curve), means),
+        line("KV use, mean distance by second", "-", None, each(reruns, far)),
+        line("end", "s", end(&run.curve), ends),
     ]
 }
 
@@ -195,6 +201,8 @@ pub fn print(lines: &[Line], markdown: bool) -> String {
             number(line.measured),
             number(line.fitted),
             error(line.fitted_error),
+            number(line.line),
+            error(line.line_error),
             number(line.roofline),
             error(line.roofline_error),
         ]);

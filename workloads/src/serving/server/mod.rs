@@ -9,7 +9,7 @@
 //! | `memory` | the weights, and the peak of activations, are buffers that stay; so a cache that takes its share of the device finds the blocks that the real server has |
 //! | `step` | one piece of work on the device; the host waits for its end |
 //! | `ahead` | asynchronous: the next step is planned and queued while one is computed, on the other of two streams, in order |
-//! | `never_fits` | a request is turned away, and counted, if its prompt is not below the model's length; if it is refused while nothing runs; or if it was preempted while it ran alone. The cache is asked once more for all its tokens, so that the refusal stands in the run's figures with its numbers |
+//! | `never_fits` | a request is turned away, and counted, if its prompt is not below the model's length; if the cache takes no sequence of its length; if it is refused while nothing runs; or if it was preempted while it ran alone. The cache is asked once more for all its tokens, so that the refusal stands in the run's figures with its numbers |
 //! | `progress` | steps that compute only what was computed before, [`STEPS_IDLE_MAX`] of them in a row, are a livelock: an error |
 //! | `mark` | at the first end of a step after each interval: `30 s: 49 running, 234 waiting` |
 //!
@@ -62,6 +62,15 @@ pub struct Setup {
     pub mark: Nanos,
 }
 
+/// When somebody who never fits is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The cache takes no sequence of its length.
+    AtOnce,
+    /// It was preempted while it ran alone: once nothing is computed any more.
+    AtRest,
+}
+
 /// What the server does next, when nothing is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -97,8 +106,8 @@ pub struct Server {
     /// Steps so far; its stream and event follow from it.
     steps: u64,
     idle_steps: u64,
-    /// It was preempted while it ran alone.
-    doomed: Option<RequestId>,
+    /// Who never fits.
+    doomed: Option<(RequestId, Refusal)>,
     marked: Nanos,
     mark: String,
     uses: [BufferUse; 1],
@@ -186,6 +195,9 @@ impl Server {
                     if let Some(seq) = self.asked_new.take()
                         && !matches!(answer, Answered::Slots { .. })
                     {
+                        if answer == Answered::InvalidSize {
+                            self.doomed = Some((RequestId(seq.0), Refusal::AtOnce));
+                        }
                         self.refusal = Some(answer);
                         return Ok(Step::Op(Op::KvFree { seq }));
                     }

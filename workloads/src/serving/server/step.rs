@@ -6,7 +6,7 @@ use vramlab_sim::op::Op;
 use vramlab_sim::source::{SourceError, Step};
 use vramlab_sim::units::{EventId, Nanos, SequenceId, StreamId};
 
-use super::{ACTIVATIONS, STEPS_IDLE_MAX, Server, State, WEIGHTS};
+use super::{ACTIVATIONS, Refusal, STEPS_IDLE_MAX, Server, State, WEIGHTS};
 use crate::serving::load::keys_of;
 use crate::serving::scheduler::{Ask, NewSlots, RequestId};
 use crate::serving::step_time::Shape;
@@ -33,9 +33,12 @@ impl Server {
             Ask::SwapIn { tokens, .. } => self.copy(Direction::HostToDevice, tokens),
             Ask::Planned => return self.planned(now),
             Ask::Idle => {
-                let alone = self.doomed.filter(|_| self.setup.scheduler.flights() == 0);
-                if let Some(request) = alone {
-                    return Ok(Some(self.refuse(request)));
+                let resting = self.setup.scheduler.flights() == 0;
+                if let Some((request, refusal)) = self.doomed
+                    && (resting || refusal == Refusal::AtOnce)
+                    && let Some(step) = self.refuse(request)
+                {
+                    return Ok(Some(step));
                 }
                 self.begin_step(now);
                 return Ok(None);
@@ -79,7 +82,8 @@ impl Server {
         }
         let empty = scheduler.plan().is_empty();
         if empty && scheduler.running().is_empty() {
-            self.doomed = preempted.last().copied().or(self.doomed);
+            let last = preempted.last().map(|request| (*request, Refusal::AtRest));
+            self.doomed = self.doomed.or(last);
         }
         scheduler.launch();
         if !empty {
@@ -135,8 +139,10 @@ impl Server {
 
     /// Nothing is computed and nothing could be planned: somebody never fits, or nobody is there.
     fn rest(&mut self) -> Step {
-        if let Some(request) = self.doomed.or_else(|| self.setup.scheduler.waiting().next()) {
-            return self.refuse(request);
+        let doomed = self.doomed.map(|(request, _)| request);
+        let never = doomed.or_else(|| self.setup.scheduler.waiting().next());
+        if let Some(step) = never.and_then(|request| self.refuse(request)) {
+            return step;
         }
         if let Some(coming) = &self.next {
             self.state = State::Waiting(coming.at);
@@ -147,15 +153,17 @@ impl Server {
         Step::Op(Op::Free { id: ACTIVATIONS, stream: None })
     }
 
-    /// Turns away who never fits (rule `never_fits`).
-    fn refuse(&mut self, request: RequestId) -> Step {
+    /// Turns away who never fits (rule `never_fits`); `None` if it is over already.
+    fn refuse(&mut self, request: RequestId) -> Option<Step> {
         self.doomed = None;
         let tokens = self.setup.scheduler.known(request);
-        self.setup.scheduler.refuse(request);
+        if !self.setup.scheduler.refuse(request) {
+            return None;
+        }
         self.books.served.refused += 1;
         self.state = State::Refusing(SequenceId(request.0));
         let (chunk, whole, reserve, watermark) = (None, false, true, false);
         let ask = NewSlots { request, tokens, chunk, whole, reserve, watermark };
-        Step::Op(self.new_sequence(&ask, false))
+        Some(Step::Op(self.new_sequence(&ask, false)))
     }
 }
