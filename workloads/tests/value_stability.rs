@@ -209,7 +209,19 @@ fn value_stability_fragment() {
 
 #[test]
 fn value_stability_llm() {
-    check("llm", "alloc kv_new", &["", "", "", "", "", ""], 0);
+    check(
+        "llm",
+        "alloc kv_new",
+        &[
+            "alloc [0, 0, 16060522496] weights r0",
+            "alloc [1, 0, 939524096] activations r0",
+            "kv_new [0] 1 r0",
+            "kv_new [0] 2303 r0",
+            "kv_new [0] 11011 r0",
+            "kv_new [0] 5088 r0",
+        ],
+        0,
+    );
 }
 
 #[test]

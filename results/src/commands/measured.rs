@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use rayon::prelude::*;
 
 use super::print;
 use crate::cli::Common;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Code, Outcome};
 use crate::measured::recorded::{Run, runs};
-use crate::measured::table::{self, Line};
+use crate::measured::table;
 use crate::output::{Format, to_csv, to_json};
 
 /// What was measured.
@@ -39,9 +38,7 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     let found: Vec<Vec<Run>> =
         args.folders.iter().map(|folder| runs(folder)).collect::<Result<_, _>>()?;
     let found: Vec<Run> = found.into_iter().flatten().collect();
-    let lines: Vec<Vec<Line>> =
-        found.par_iter().map(table::lines).collect::<Result<_, Failure>>()?;
-    let lines: Vec<Line> = lines.into_iter().flatten().collect();
+    let lines = table::lines(&found)?;
     print(&match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),

@@ -30,10 +30,10 @@ type Point = [f64; 3];
 /// The rule whose constants are fitted; as the workload's `step_time` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The longer of reading the weights and computing the tokens, then attention.
-    Longer,
     /// A straight line.
     Line,
+    /// The longer of reading the weights and computing the tokens, then attention.
+    Longer,
 }
 
 /// Fitted constants, in ns: of a step, of a token, of a token looked at.
@@ -44,9 +44,8 @@ pub struct Fit {
     /// The constants.
     pub constants: Point,
     /// Root mean squares of the logarithms that are left: up to the first token, and from there.
-    pub left: [f64; 2],
-    /// Reruns that it took.
-    pub reruns: usize,
+    /// Nothing where nothing was fitted.
+    pub left: Option<[f64; 2]>,
 }
 
 impl Fit {
@@ -54,8 +53,8 @@ impl Fit {
     pub fn step(&self) -> String {
         let [step, token, look] = self.constants;
         let rule = match self.rule {
-            Rule::Longer => "",
-            Rule::Line => "line:",
+            Rule::Line => "",
+            Rule::Longer => "longer:",
         };
         format!("{rule}{step}/{token}/{look}")
     }
@@ -73,6 +72,18 @@ pub fn roofline(run: &Run) -> Point {
     ]
 }
 
+/// The roofline itself: the constants of a run's card and model, with nothing fitted.
+pub fn bare(run: &Run) -> Fit {
+    Fit { rule: Rule::Longer, constants: roofline(run), left: None }
+}
+
+/// What was fitted on one card, for another one: each constant in the ratio of the two rooflines.
+pub fn carried(fit: &Fit, from: &Run, to: &Run) -> Fit {
+    let (from, to) = (roofline(from), roofline(to));
+    let constants = std::array::from_fn(|i| fit.constants[i] * to[i] / from[i]);
+    Fit { constants, left: None, ..*fit }
+}
+
 /// Fits a run.
 ///
 /// # Errors
@@ -80,10 +91,8 @@ pub fn roofline(run: &Run) -> Point {
 pub fn fit(run: &Run, rule: Rule) -> Result<Fit, Failure> {
     let measured = run.measured();
     let seen = SEEN.min(measured.len());
-    let mut reruns = 0;
-    let mut left = |logs: &Point| -> Result<[f64; 2], Failure> {
-        reruns += 1;
-        let fit = Fit { rule, constants: logs.map(f64::exp), left: [0.0; 2], reruns };
+    let left = |logs: &Point| -> Result<[f64; 2], Failure> {
+        let fit = Fit { rule, constants: logs.map(f64::exp), left: None };
         let ours = rerun(run, &fit.step(), seen)?;
         Ok(distances(&ours.times[..seen], &measured[..seen]))
     };
@@ -97,7 +106,7 @@ pub fn fit(run: &Run, rule: Rule) -> Result<Fit, Failure> {
     }
     let logs = simplex(best.1, &mut value)?.0;
     let left = left(&logs)?;
-    Ok(Fit { rule, constants: logs.map(f64::exp), left, reruns })
+    Ok(Fit { rule, constants: logs.map(f64::exp), left: Some(left) })
 }
 
 /// Logarithms of the points of the grid.
@@ -177,10 +186,10 @@ fn simplex(
             if contracted.0 < high.0.min(reflected.0) {
                 contracted
             } else {
-                for i in 1..4 {
+                for corner in &mut corners[1..] {
                     let point: Point =
-                        std::array::from_fn(|axis| (corners[i].1[axis] + low.1[axis]) / 2.0);
-                    corners[i] = (value(&point)?, point);
+                        std::array::from_fn(|axis| (corner.1[axis] + low.1[axis]) / 2.0);
+                    *corner = (value(&point)?, point);
                     asked += 1;
                 }
                 continue;

@@ -1,5 +1,6 @@
 //! Ours beside measured, as lines.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::fit::{self, Fit, Rule, SEEN, fit};
@@ -19,14 +20,18 @@ pub struct Line {
     pub unit: &'static str,
     /// As it was measured; nothing where it was not.
     pub measured: Option<f64>,
-    /// Ours, with step times fitted on the first requests of the run ([`Rule::Longer`]).
+    /// Ours, with a straight line for step times, fitted on the first requests of the run ([`Rule::Line`]).
     pub fitted: Option<f64>,
     /// Its error, as a share of what was measured.
     pub fitted_error: Option<f64>,
-    /// Ours, with a straight line fitted on them ([`Rule::Line`]).
-    pub line: Option<f64>,
+    /// Ours, with the other rule fitted on them ([`Rule::Longer`]).
+    pub longer: Option<f64>,
     /// Its error.
-    pub line_error: Option<f64>,
+    pub longer_error: Option<f64>,
+    /// Ours, with the line that was fitted on another card's run of the same model, by what the two cards' data sheets have in common.
+    pub carried: Option<f64>,
+    /// Its error.
+    pub carried_error: Option<f64>,
     /// Ours, with step times from the card's data sheet alone.
     pub roofline: Option<f64>,
     /// Its error.
@@ -34,19 +39,18 @@ pub struct Line {
 }
 
 impl Line {
-    /// `ours`: fitted, by the line, by the roofline.
     fn new(
         run: &Run,
         quantity: impl Into<String>,
         unit: &'static str,
         measured: Option<f64>,
-        ours: [Option<f64>; 3],
+        ours: Ours<Option<f64>>,
     ) -> Self {
         let error = |ours: Option<f64>| {
             let (ours, measured) = (ours?, measured.filter(|measured| *measured != 0.0)?);
             Some(ours / measured - 1.0)
         };
-        let [fitted, line, roofline] = ours;
+        let [fitted, longer, carried, roofline] = ours;
         Self {
             run: run.name.clone(),
             quantity: quantity.into(),
@@ -54,13 +58,18 @@ impl Line {
             measured,
             fitted,
             fitted_error: error(fitted),
-            line,
-            line_error: error(line),
+            longer,
+            longer_error: error(longer),
+            carried,
+            carried_error: error(carried),
             roofline,
             roofline_error: error(roofline),
         }
     }
 }
+
+/// By the line, by the longer, carried over from another card, by the roofline.
+type Ours<T> = [T; 4];
 
 /// What of a request is compared: its name, and how it is taken.
 type Latency = (&'static str, fn(&Times) -> Option<f64>);
@@ -71,25 +80,41 @@ const LATENCIES: [Latency; 3] = [
     ("e2e", |times| Some(times.e2e as f64)),
 ];
 
-/// All lines of a run.
+/// All lines of all runs.
 ///
 /// # Errors
 /// A run that cannot be rerun.
-pub fn lines(run: &Run) -> Result<Vec<Line>, Failure> {
-    let [fitted, line] = [fit(run, Rule::Longer)?, fit(run, Rule::Line)?];
-    let roofline =
-        Fit { rule: Rule::Longer, constants: fit::roofline(run), left: [0.0; 2], reruns: 0 };
-    let whole = |fit: &Fit| rerun(run, &fit.step(), usize::MAX);
-    let reruns = [whole(&fitted)?, whole(&line)?, whole(&roofline)?];
+pub fn lines(runs: &[Run]) -> Result<Vec<Line>, Failure> {
+    let fits: Vec<[Fit; 2]> = runs
+        .par_iter()
+        .map(|run| Ok([fit(run, Rule::Line)?, fit(run, Rule::Longer)?]))
+        .collect::<Result<_, Failure>>()?;
+    let with = |(run, [line, longer]): (&Run, &[Fit; 2])| {
+        let other = runs
+            .iter()
+            .zip(&fits)
+            .find(|(other, _)| other.model == run.model && other.device.name != run.device.name);
+        let carried = other.map(|(other, [line, _])| fit::carried(line, other, run));
+        of_run(run, [Some(*line), Some(*longer), carried, Some(fit::bare(run))])
+    };
+    let lines: Vec<Vec<Line>> =
+        runs.par_iter().zip(&fits).map(with).collect::<Result<_, Failure>>()?;
+    Ok(lines.into_iter().flatten().collect())
+}
+
+fn of_run(run: &Run, fits: Ours<Option<Fit>>) -> Result<Vec<Line>, Failure> {
+    let [a, b, c, d] =
+        fits.map(|fit| fit.map(|fit| rerun(run, &fit.step(), usize::MAX)).transpose());
+    let reruns = [a?, b?, c?, d?];
     let mut lines = vec![capacity(run, &reruns)];
-    lines.extend(constants(run, &[fitted, line, roofline]));
+    lines.extend(constants(run, &fits));
     lines.extend(latencies(run, &reruns));
     lines.extend(curve(run, &reruns));
     Ok(lines)
 }
 
 /// Blocks of the cache (the null block with them).
-fn capacity(run: &Run, reruns: &[Rerun; 3]) -> Line {
+fn capacity(run: &Run, reruns: &Ours<Option<Rerun>>) -> Line {
     let blocks = |rerun: &Rerun| {
         let kv = rerun.report.kv?;
         Some((kv.blocks_free + kv.blocks_used.current + 1) as f64)
@@ -98,26 +123,26 @@ fn capacity(run: &Run, reruns: &[Rerun; 3]) -> Line {
     Line::new(run, "KV capacity", "blocks", measured, each(reruns, blocks))
 }
 
-fn each(reruns: &[Rerun; 3], of: impl Fn(&Rerun) -> Option<f64>) -> [Option<f64>; 3] {
-    [of(&reruns[0]), of(&reruns[1]), of(&reruns[2])]
+fn each(reruns: &Ours<Option<Rerun>>, of: impl Fn(&Rerun) -> Option<f64>) -> Ours<Option<f64>> {
+    reruns.each_ref().map(|rerun| rerun.as_ref().and_then(&of))
 }
 
-fn constants(run: &Run, fits: &[Fit; 3]) -> Vec<Line> {
+fn constants(run: &Run, fits: &Ours<Option<Fit>>) -> Vec<Line> {
     let names = ["step", "token", "token looked at"];
     let constant = |i: usize| {
-        let ours = [0, 1, 2].map(|fit| Some(fits[fit].constants[i]));
+        let ours = fits.map(|fit| fit.map(|fit| fit.constants[i]));
         Line::new(run, format!("constant: {}", names[i]), "ns", None, ours)
     };
     let mut lines: Vec<Line> = (0..3).map(constant).collect();
     for (i, part) in ["up to the first token", "from there"].into_iter().enumerate() {
-        let left = [Some(fits[0].left[i]), Some(fits[1].left[i]), None];
+        let left = fits.map(|fit| fit.and_then(|fit| fit.left).map(|left| left[i]));
         lines.push(Line::new(run, format!("left by the fit: {part}"), "-", None, left));
     }
     lines
 }
 
 /// Mean and P99 of each latency, over the requests that the fit did not see.
-fn latencies(run: &Run, reruns: &[Rerun; 3]) -> Vec<Line> {
+fn latencies(run: &Run, reruns: &Ours<Option<Rerun>>) -> Vec<Line> {
     let measured: Vec<Option<Times>> = run.measured().into_iter().map(Some).collect();
     let mut lines = Vec::new();
     for (name, of) in LATENCIES {
@@ -147,7 +172,7 @@ fn p99(values: &mut [f64]) -> Option<f64> {
 }
 
 /// Use of the cache at whole seconds.
-fn curve(run: &Run, reruns: &[Rerun; 3]) -> Vec<Line> {
+fn curve(run: &Run, reruns: &Ours<Option<Rerun>>) -> Vec<Line> {
     if run.curve.is_empty() {
         return Vec::new();
     }
@@ -186,8 +211,20 @@ fn at(points: &[(f64, f64)], time: f64) -> f64 {
 
 /// Lines as a table.
 pub fn print(lines: &[Line], markdown: bool) -> String {
-    let titles =
-        ["run<", "quantity<", "unit<", "measured", "fitted", "error", "roofline", "error "];
+    let titles = [
+        "run<",
+        "quantity<",
+        "unit<",
+        "measured",
+        "fitted",
+        "error",
+        "longer",
+        "error ",
+        "carried",
+        "error  ",
+        "roofline",
+        "error   ",
+    ];
     let mut grid = Grid::new(&titles);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
     let error = |value: Option<f64>| {
@@ -201,8 +238,10 @@ pub fn print(lines: &[Line], markdown: bool) -> String {
             number(line.measured),
             number(line.fitted),
             error(line.fitted_error),
-            number(line.line),
-            error(line.line_error),
+            number(line.longer),
+            error(line.longer_error),
+            number(line.carried),
+            error(line.carried_error),
             number(line.roofline),
             error(line.roofline_error),
         ]);

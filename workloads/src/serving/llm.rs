@@ -99,7 +99,7 @@ pub const PARAMS: &[ParamDoc] = &[
         "step",
         "roofline",
         "-",
-        "time of a step: roofline; or A/B/C in ns: max(A x touched weights, B x tokens) + C x tokens looked at; or line:A/B/C",
+        "time of a step: roofline; or A/B/C in ns: A + B x tokens + C x tokens looked at; or longer:A/B/C, max(A x touched weights, B x tokens) + C x tokens looked at",
     ),
     cost::TFLOPS,
     cost::BANDWIDTH,
@@ -245,7 +245,7 @@ fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
     if text == "roofline" {
         return Ok(StepTime::Roofline(*model, Roofline::from_params(params, true)?));
     }
-    let (line, numbers) = match text.strip_prefix("line:") {
+    let (longer, numbers) = match text.strip_prefix("longer:") {
         Some(rest) => (true, rest),
         None => (false, text),
     };
@@ -255,9 +255,12 @@ fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
         .collect();
     let Some([step, token, look]) = numbers.as_deref() else {
         return Err(
-            params.bad("step", "roofline, or three numbers of 0 or more: A/B/C or line:A/B/C")
+            params.bad("step", "roofline, or three numbers of 0 or more: A/B/C or longer:A/B/C")
         );
     };
     let constants = Constants { step: *step, token: *token, look: *look };
-    Ok(if line { StepTime::Line(constants) } else { StepTime::Fitted(*model, constants) })
+    Ok(match longer {
+        true => StepTime::Longer(*model, constants),
+        false => StepTime::Line(constants),
+    })
 }

@@ -39,6 +39,14 @@ pub struct Coming {
     pub keys: Vec<KeyRun>,
 }
 
+impl Coming {
+    /// So much later.
+    pub(super) fn after(mut self, time: Nanos) -> Self {
+        self.at = Nanos(self.at.0.saturating_add(time.0));
+        self
+    }
+}
+
 /// A log-normal length.
 pub(super) struct Length {
     pub(super) rng: Rng,

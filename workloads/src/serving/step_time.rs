@@ -3,12 +3,11 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `roofline` | the longer of operations / rate and bytes / bandwidth, where the bytes are the weights that are touched and the keys and values that are looked at |
-//! | `fitted` | max(`a` × share, `b` × tokens) + `c` × keys and values looked at, in tokens: reading the weights or computing the tokens, whichever is longer, then attention; the share is that of the weights that the tokens touch, 1 for a dense model |
-//! | `line` | `a` + `b` × tokens + `c` × keys and values looked at |
+//! | `line` | `a` + `b` × tokens + `c` × keys and values looked at, in tokens |
+//! | `longer` | max(`a` × share, `b` × tokens) + `c` × keys and values looked at: reading the weights or computing the tokens, whichever is longer, then attention; the share is that of the weights that the tokens touch, 1 for a dense model |
 //!
-//! `fitted` is the roofline with its three rates left open: `a` is weights / bandwidth, `b` operations of a token / rate, `c` bytes of a token's keys and values /
-//! bandwidth; what a card reaches of its data sheet, and the host's time, are in them. `line` is what several simulators fit; it counts the weights in steps that
-//! compute long enough to hide them. Shortest step: 1 µs.
+//! `line` and `longer` are for constants that were fitted: `a` is about weights / bandwidth, `b` operations of a token / rate, `c` bytes of a token's keys and values /
+//! bandwidth, with what a card reaches of its data sheet, and the host's time, in them. Shortest step: 1 µs.
 
 use super::model::Model;
 use crate::synthetic::cost::Roofline;
@@ -55,10 +54,10 @@ pub struct Constants {
 pub enum StepTime {
     /// From the device's data sheet.
     Roofline(Model, Roofline),
-    /// The longer of two, then attention.
-    Fitted(Model, Constants),
     /// A straight line.
     Line(Constants),
+    /// The longer of two, then attention.
+    Longer(Model, Constants),
 }
 
 impl StepTime {
@@ -71,7 +70,7 @@ impl StepTime {
                 let bytes = model.touched_bytes(tokens) + read;
                 return roofline.duration(model.operations(tokens, outputs, pairs), bytes as u64);
             }
-            Self::Fitted(model, Constants { step, token, look }) => {
+            Self::Longer(model, Constants { step, token, look }) => {
                 let weights = step * model.touched_share(shape.tokens);
                 weights.max(token * shape.tokens as f64) + look * shape.looked_at as f64
             }
@@ -96,15 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn fitted_hides_the_shorter_of_weights_and_tokens_and_a_line_does_not() {
+    fn longer_hides_the_shorter_of_weights_and_tokens_and_a_line_does_not() {
         let constants = Constants { step: 10e6, token: 1e5, look: 100.0 };
         let small = Shape { tokens: 50, looked_at: 10_000, ..Shape::default() };
         let large = Shape { tokens: 2000, ..small };
         let [dense, mixture] = ["llama-3.1-8b", "qwen3-30b-a3b"].map(Model::find);
-        let fitted = |model: Option<&Model>| StepTime::Fitted(*model.expect("a model"), constants);
-        assert_eq!(fitted(dense).ns(&small), 11_000_000);
-        assert_eq!(fitted(dense).ns(&large), 201_000_000);
-        assert!(fitted(mixture).ns(&Shape { tokens: 8, ..small }) < 6_000_000);
+        let longer = |model: Option<&Model>| StepTime::Longer(*model.expect("a model"), constants);
+        assert_eq!(longer(dense).ns(&small), 11_000_000);
+        assert_eq!(longer(dense).ns(&large), 201_000_000);
+        assert!(longer(mixture).ns(&Shape { tokens: 8, ..small }) < 6_000_000);
         assert_eq!(StepTime::Line(constants).ns(&large), 211_000_000);
         let nothing = Constants { step: 0.0, token: 0.0, look: 0.0 };
         assert_eq!(StepTime::Line(nothing).ns(&large), STEP_NS_MIN);

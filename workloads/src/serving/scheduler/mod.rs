@@ -295,6 +295,29 @@ impl Scheduler {
         self.requests.get(request).known()
     }
 
+    /// What a request would ask for that has everything to itself: all tokens that it needs slots for, at once where they may not be computed in chunks.
+    pub fn whole_ask(&self, request: RequestId) -> NewSlots {
+        let whole = self.must_be_whole(self.config.max_num_batched_tokens);
+        let state = self.requests.get(request);
+        NewSlots {
+            request,
+            tokens: match self.config.static_reservation {
+                true => self.longest(state.prompt, state.max_tokens),
+                false => state.known(),
+            },
+            chunk: whole.then_some(self.config.max_num_batched_tokens),
+            whole,
+            reserve: true,
+            watermark: false,
+        }
+    }
+
+    /// Must what a request computes next fit the budget as a whole? A cap within the budget is never the reason to stop.
+    const fn must_be_whole(&self, budget: u64) -> bool {
+        let capped = self.threshold > 0 && self.threshold <= budget;
+        !self.config.enable_chunked_prefill && !capped
+    }
+
     /// Turns a waiting request away; says whether it waited.
     pub fn refuse(&mut self, request: RequestId) -> bool {
         let waited = self.requests.unqueue(request);

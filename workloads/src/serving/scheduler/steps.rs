@@ -129,15 +129,14 @@ impl Scheduler {
         }
         Some(Ask::New(NewSlots {
             chunk: Some(most),
-            // a threshold within the budget is never the reason to stop
-            whole: !self.config.enable_chunked_prefill && cap > self.budget,
+            whole: self.must_be_whole(self.budget),
             reserve: self.config.scheduler_reserve_full_isl,
             ..ask
         }))
     }
 
     /// Tokens that a request can come to.
-    fn longest(&self, prompt: u64, max_tokens: u64) -> u64 {
+    pub(super) fn longest(&self, prompt: u64, max_tokens: u64) -> u64 {
         let length = self.config.max_model_len.unwrap_or(u64::MAX);
         prompt.saturating_add(max_tokens).min(length).max(prompt)
     }

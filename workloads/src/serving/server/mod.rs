@@ -7,6 +7,7 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `memory` | the weights, and the peak of activations, are buffers that stay; so a cache that takes its share of the device finds the blocks that the real server has |
+//! | `ready` | one token's slots are asked for and given back, so that a cache makes its pool; then the server is ready, and times of arrival count from there |
 //! | `step` | one piece of work on the device; the host waits for its end |
 //! | `ahead` | asynchronous: the next step is planned and queued while one is computed, on the other of two streams, in order |
 //! | `never_fits` | a request is turned away, and counted, if its prompt is not below the model's length; if the cache takes no sequence of its length; if it is refused while nothing runs; or if it was preempted while it ran alone. The cache is asked once more for all its tokens, so that the refusal stands in the run's figures with its numbers |
@@ -74,10 +75,8 @@ enum Refusal {
 /// What the server does next, when nothing is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing is there yet.
-    New,
-    /// The weights were asked for; or they and the activations.
-    Loading(bool),
+    /// So many of these were asked for: weights, activations, a token's slots.
+    Loading(u8),
     /// It asks the scheduler what to do.
     Planning,
     /// It waits for the oldest step.
@@ -100,6 +99,8 @@ pub struct Server {
     /// How it was answered, while its number is freed.
     refusal: Option<Answered>,
     next: Option<Coming>,
+    /// When the model and the cache were there.
+    ready: Nanos,
     /// By slot of the scheduler's requests.
     users: Vec<User>,
     books: Books,
@@ -121,11 +122,12 @@ impl Server {
         let next = setup.load.next();
         Self {
             setup,
-            state: State::New,
+            state: State::Loading(0),
             queue: VecDeque::new(),
             asked_new: None,
             refusal: None,
             next,
+            ready: Nanos(0),
             users: Vec::new(),
             books: Books::default(),
             steps: 0,
@@ -154,7 +156,7 @@ impl Server {
     /// Takes in who has arrived.
     fn arrive(&mut self, now: Nanos) {
         while let Some(coming) = self.next.take_if(|coming| coming.at <= now) {
-            self.next = self.setup.load.next();
+            self.next = self.setup.load.next().map(|coming| coming.after(self.ready));
             self.books.served.requests += 1;
             if coming.prompt >= self.setup.max_model_len {
                 self.books.served.refused += 1;
@@ -174,17 +176,11 @@ impl Server {
     fn turn(&mut self, now: Nanos, mut answer: Answered) -> Result<Step, SourceError> {
         loop {
             match self.state {
-                State::New => {
-                    self.state = State::Loading(false);
-                    return Ok(Step::Op(load(WEIGHTS, WEIGHTS_NAME, self.setup.weights)));
-                }
-                State::Loading(_) if answer == Answered::OutOfMemory => self.give_up(),
-                State::Loading(false) => {
-                    self.state = State::Loading(true);
-                    let bytes = self.setup.activations;
-                    return Ok(Step::Op(load(ACTIVATIONS, ACTIVATIONS_NAME, bytes)));
-                }
-                State::Loading(true) => self.begin_step(now),
+                State::Loading(1..=2) if answer == Answered::OutOfMemory => self.give_up(),
+                State::Loading(done) => match self.load(done, now) {
+                    Some(op) => return Ok(Step::Op(op)),
+                    None => self.begin_step(now),
+                },
                 State::Waiting(time) => self.begin_step(now.max(time)),
                 State::Refusing(seq) => {
                     self.begin_step(now);
@@ -221,6 +217,28 @@ impl Server {
         }
     }
 
+    /// The next piece of what must be there before the first request; `None` when all is.
+    fn load(&mut self, done: u8, now: Nanos) -> Option<Op> {
+        self.state = State::Loading(done + 1);
+        let seq = SequenceId(0);
+        match done {
+            0 => Some(load(WEIGHTS, WEIGHTS_NAME, self.setup.weights)),
+            1 => Some(load(ACTIVATIONS, ACTIVATIONS_NAME, self.setup.activations)),
+            2 => {
+                let token_bytes = Some(self.setup.token_bytes);
+                self.kv =
+                    NewSequence { tokens: 1, waits: true, token_bytes, ..NewSequence::default() };
+                Some(Op::KvNew { seq })
+            }
+            3 => Some(Op::KvFree { seq }),
+            _ => {
+                self.ready = now;
+                self.next = self.next.take().map(|coming| coming.after(now));
+                None
+            }
+        }
+    }
+
     /// There is no room for the model: nobody is served.
     fn give_up(&mut self) {
         self.state = State::Over;
@@ -246,7 +264,7 @@ impl Server {
 
     fn due_mark(&mut self, now: Nanos) -> Option<Op> {
         let every = self.setup.mark.0;
-        let due = now.0.checked_div(every)?.saturating_mul(every);
+        let due = now.0.saturating_sub(self.ready.0).checked_div(every)?.saturating_mul(every);
         if due <= self.marked.0 {
             return None;
         }

@@ -156,14 +156,12 @@ impl Server {
     /// Turns away who never fits (rule `never_fits`); `None` if it is over already.
     fn refuse(&mut self, request: RequestId) -> Option<Step> {
         self.doomed = None;
-        let tokens = self.setup.scheduler.known(request);
+        let ask = self.setup.scheduler.whole_ask(request);
         if !self.setup.scheduler.refuse(request) {
             return None;
         }
         self.books.served.refused += 1;
         self.state = State::Refusing(SequenceId(request.0));
-        let (chunk, whole, reserve, watermark) = (None, false, true, false);
-        let ask = NewSlots { request, tokens, chunk, whole, reserve, watermark };
         Some(Step::Op(self.new_sequence(&ask, false)))
     }
 }
