@@ -220,7 +220,7 @@ fn value_stability_llm() {
             "kv_new [0] 11011 r0",
             "kv_new [0] 5088 r0",
         ],
-        0,
+        0xf335_6653_61ea_4e14,
     );
 }
 
