@@ -12,14 +12,16 @@ use std::collections::BTreeMap;
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Layout, LayoutBlock, LayoutSegment, Notice,
-    OutOfMemory, Placement, Reply, Request, Usage,
+    Placement, Reply, Request, Usage,
 };
-use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
+use vramlab_sim::driver::{Address, Driver};
 use vramlab_sim::units::{Bytes, StreamId};
 
 use crate::classic::options::{SEGMENT, segment};
 use crate::options::{OptionDoc, OptionError, Options};
-use crate::parts::nulls::{NULL_SLOT, Nulls};
+use crate::parts::nulls::Nulls;
+use crate::parts::room::{malloc, out_of_memory};
+use crate::parts::tokens::Tokens;
 use crate::registry::{Status, Strategy};
 
 /// Blocks are multiples of this (rule `bump`).
@@ -56,9 +58,7 @@ struct NeverReuse {
     /// The unused end of a segment.
     unused: (Address, u64),
     segments: BTreeMap<Address, u64>,
-    /// By slot, which is used again, with the count of its uses.
-    live: Vec<(u32, Option<Live>)>,
-    vacant: Vec<u32>,
+    live: Tokens<Live>,
     nulls: Nulls,
     usage: Usage,
 }
@@ -69,58 +69,32 @@ impl NeverReuse {
         let least = size.checked_next_multiple_of(GRANULE);
         let full = least.map(|least| least.max(self.segment));
         for bytes in [full, least.filter(|_| least < full)].into_iter().flatten() {
-            match driver.malloc(bytes) {
-                Ok(address) => {
-                    self.usage.reserved += bytes;
-                    self.segments.insert(address, bytes);
-                    if bytes - size > self.unused.1 {
-                        self.unused = (address + size, bytes - size);
-                    }
-                    return Ok(address);
+            if let Some(address) = malloc(driver, bytes)? {
+                self.usage.reserved += bytes;
+                self.segments.insert(address, bytes);
+                if bytes - size > self.unused.1 {
+                    self.unused = (address + size, bytes - size);
                 }
-                Err(DriverError::OutOfMemory { .. }) => {}
-                Err(error) => return Err(error.into()),
+                return Ok(address);
             }
         }
-        Err(AllocError::from(OutOfMemory {
-            asked: least.unwrap_or(size),
-            device_free: driver.mem_info()?.0,
-            reserved: self.usage.reserved,
-            active: self.usage.active,
-            largest_free: self.unused.1,
-            limit: None,
-        }))
-    }
-
-    fn find(&self, block: Block) -> Result<Live, AllocError> {
-        let entry = self.live.get(block.0 as u32 as usize);
-        let live = entry.filter(|(uses, _)| u64::from(*uses) == block.0 >> 32).and_then(|e| e.1);
-        live.ok_or(AllocError::UnknownBlock(block))
+        Err(out_of_memory(driver, least.unwrap_or(size), self.usage, self.unused.1, None))
     }
 
     fn give(&mut self, block: Block) -> Result<(), AllocError> {
-        if block.0 as u32 == NULL_SLOT {
-            return if self.nulls.take(block) {
-                Ok(())
-            } else {
-                Err(AllocError::UnknownBlock(block))
-            };
+        if Nulls::owns(block) {
+            return self.nulls.free(block);
         }
-        let live = self.find(block)?;
-        let slot = block.0 as u32;
-        self.live[slot as usize].1 = None;
-        self.vacant.push(slot);
-        self.usage.allocated -= live.size;
-        self.usage.active -= live.size;
+        let Live { size, .. } = *self.live.get(block)?;
+        self.live.remove(block);
+        self.usage.allocated -= size;
+        self.usage.active -= size;
         Ok(())
     }
 
     fn layout(&self) -> Layout {
-        let live: BTreeMap<Address, Live> = self
-            .live
-            .iter()
-            .filter_map(|(_, live)| live.map(|live| (live.address, live)))
-            .collect();
+        let live: BTreeMap<Address, &Live> =
+            self.live.iter().map(|live| (live.address, live)).collect();
         let segment = |(&address, &size): (&Address, &u64)| {
             let (mut blocks, mut at) = (Vec::new(), address);
             let gap = |blocks: &mut Vec<LayoutBlock>, at: Address, end: Address| {
@@ -161,16 +135,9 @@ impl Allocator for NeverReuse {
             size => self.grow(driver, size.unwrap_or(requested))?,
         };
         let size = requested.next_multiple_of(BLOCK_STEP);
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.live.push((0, None));
-            (self.live.len() - 1) as u32
-        });
-        let (uses, live) = &mut self.live[slot as usize];
-        *uses = uses.wrapping_add(1);
-        *live = Some(Live { address, size, requested });
         self.usage.allocated += size;
         self.usage.active += size;
-        let block = Block(u64::from(*uses) << 32 | u64::from(slot));
+        let block = self.live.insert(Live { address, size, requested });
         Ok(Placement { block, address, size })
     }
 
@@ -189,8 +156,8 @@ impl Allocator for NeverReuse {
         notice: Notice<'_>,
     ) -> Result<Reply, AllocError> {
         match notice {
-            Notice::RecordStream { block, .. } if self.nulls.is_live(block) => {}
-            Notice::RecordStream { block, .. } => self.find(block).map(|_| ())?,
+            Notice::RecordStream { block, .. } if Nulls::owns(block) => self.nulls.check(block)?,
+            Notice::RecordStream { block, .. } => self.live.get(block).map(drop)?,
             Notice::FreeDeferred { block } => self.give(block)?,
             Notice::Completed { .. } | Notice::Mark { .. } => {}
             Notice::Counters => return Ok(Reply::Counters(Vec::new())),

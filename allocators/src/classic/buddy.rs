@@ -16,11 +16,11 @@
 //! order      │ 1 │ 1 │   2   │       3       │
 //! ```
 
-use vramlab_sim::allocator::{Allocator, Block, BlockState, LayoutBlock, LayoutSegment};
+use vramlab_sim::allocator::{Allocator, Block, BlockState, LayoutBlock, LayoutSegment, Placement};
 
 use super::options::{Growth, power_of_two};
 use super::pool::Pool;
-use super::rule::{GRANULE, Need, Rule, Taken};
+use super::rule::{GRANULE, Need, Rule};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{NIL, Segment, UNIT_SIZE_MIN};
@@ -59,7 +59,7 @@ fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
             "option max_order={max_order}: expected a number from 0 to {ORDER_MAX}"
         )));
     }
-    Ok(Box::new(Pool::new(Buddy::new(min_block, max_order), Growth::Segments)))
+    Ok(Box::new(Pool::shell(Buddy::new(min_block, max_order), Growth::Segments)))
 }
 
 const ORDER: u64 = 31;
@@ -128,6 +128,11 @@ impl Buddy {
     }
 
     #[inline]
+    fn bytes(&self, half: &Half) -> u64 {
+        1 << (half.order() + self.shift)
+    }
+
+    #[inline]
     fn half(&mut self, slot: u32) -> &mut Half {
         &mut self.halves[slot as usize]
     }
@@ -190,7 +195,7 @@ impl Buddy {
 
     /// Halves a block that is in no list until it has `order` (rule `split`), and hands it out.
     #[inline(always)]
-    fn cut(&mut self, slot: u32, order: u32, size: u64, uses: &mut LastUses) -> Taken {
+    fn cut(&mut self, slot: u32, order: u32, size: u64, uses: &mut LastUses) {
         let whole = self.halves[slot as usize];
         let mut next = whole.next;
         for order in (order..whole.order()).rev() {
@@ -214,8 +219,6 @@ impl Buddy {
         half.next = next;
         half.generation = half.generation.wrapping_add(1);
         (half.a, half.b) = (size as u32, (size >> 32) as u32);
-        let generation = half.generation;
-        Taken { slot, generation, address: whole.address(), size: 1 << (order + self.shift) }
     }
 
     /// The buddy of a block, if it is free and whole (rule `buddy`).
@@ -235,7 +238,7 @@ impl Buddy {
         let free = half.state() == FREE;
         LayoutBlock {
             address: half.address(),
-            size: 1 << (half.order() + self.shift),
+            size: self.bytes(half),
             requested: if free { 0 } else { u64::from(half.b) << 32 | u64::from(half.a) },
             state: if free { BlockState::Free } else { BlockState::Allocated },
             age: 0,
@@ -245,7 +248,7 @@ impl Buddy {
 
 impl Rule for Buddy {
     #[inline(always)]
-    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
+    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<u32> {
         let order = self.order_for(size)?;
         let orders = self.orders & (u32::MAX << order);
         if orders == 0 {
@@ -254,7 +257,8 @@ impl Rule for Buddy {
         let from = orders.trailing_zeros();
         let slot = self.heads[from as usize];
         self.unlink(slot, from);
-        Some(self.cut(slot, order, size, uses))
+        self.cut(slot, order, size, uses);
+        Some(slot)
     }
 
     fn need(&self, size: u64) -> Option<Need> {
@@ -270,27 +274,33 @@ impl Rule for Buddy {
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
+    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> u32 {
         let order = segment.size.trailing_zeros() - self.shift;
         let place = segment.address | FREE | u64::from(order);
         let whole = Half { place, offset: 0, generation: 0, prev: NIL, next: NIL, a: NIL, b: NIL };
         let slot = self.slot(whole);
         uses.fresh(slot);
         let order = self.order_for(size).unwrap_or(order);
-        self.cut(slot, order, size, uses)
+        self.cut(slot, order, size, uses);
+        slot
     }
 
     #[inline]
-    fn find(&self, token: Block) -> Option<Taken> {
+    fn find(&self, token: Block) -> Option<u32> {
         let (slot, generation) = (token.0 as u32, (token.0 >> 32) as u32);
         let half = self.halves.get(slot as usize)?;
-        let size = 1 << (half.order() + self.shift);
-        let taken = Taken { slot, generation, address: half.address(), size };
-        (half.state() == 0 && half.generation == generation).then_some(taken)
+        (half.state() == 0 && half.generation == generation).then_some(slot)
+    }
+
+    #[inline]
+    fn placement(&self, slot: u32) -> Placement {
+        let half = &self.halves[slot as usize];
+        let block = Block(u64::from(half.generation) << 32 | u64::from(slot));
+        Placement { block, address: half.address(), size: self.bytes(half) }
     }
 
     #[inline(always)]
-    fn give(&mut self, slot: u32, uses: &mut LastUses) -> Option<Segment> {
+    fn give(&mut self, slot: u32, uses: &mut LastUses) {
         let mut slot = slot;
         let mut half = self.halves[slot as usize];
         let mut order = half.order();
@@ -323,22 +333,21 @@ impl Rule for Buddy {
             self.half(half.next).prev = slot;
         }
         self.push(slot, order);
-        None
     }
 
-    fn idle(&self) -> Vec<u32> {
+    fn idle(&self) -> Vec<(u32, Segment)> {
         let whole = (0_u32..).zip(&self.halves).filter(|(_, half)| half.is_whole_free());
-        let mut whole: Vec<u32> = whole.map(|(slot, _)| slot).collect();
-        whole.sort_unstable_by_key(|slot| std::cmp::Reverse(self.halves[*slot as usize].address()));
+        let segment = |half: &Half| Segment { address: half.address(), size: self.bytes(half) };
+        let mut whole: Vec<_> = whole.map(|(slot, half)| (slot, segment(half))).collect();
+        whole.sort_unstable_by_key(|(_, segment)| std::cmp::Reverse(segment.address));
         whole
     }
 
-    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) -> Segment {
-        let half = self.halves[slot as usize];
-        self.unlink(slot, half.order());
+    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) {
+        let order = self.halves[slot as usize].order();
+        self.unlink(slot, order);
         self.vacate(slot);
         uses.forget(slot);
-        Segment { address: half.address(), size: 1 << (half.order() + self.shift) }
     }
 
     fn largest_free(&self) -> u64 {

@@ -6,109 +6,63 @@
 //! | `arena` | with `arena=SIZE` or `arena=N%` (of the free device memory at the first request) there is one segment of that size and never another |
 //! | `out_of_memory` | before it gives up: deferred frees are waited for (device synchronisation) and the request is tried again; wholly free segments go back, highest address first, and the driver is asked once more |
 //! | `empty_cache` | deferred frees are waited for, then every wholly free segment goes back; `trim` stops at `keep` bytes |
-//! | `streams` | freed memory is reusable at once, on another stream after a stream wait: see [`LastUses`] |
-//! | `deferred` | a deferred free holds its block until it is completed, or until the strategy waits for the device |
-//! | `null` | a request for 0 bytes gets a null placement |
+//! | `streams`, `deferred`, `null` | as in [`crate::parts::shell`]: freed memory is reusable at once, on another stream after a stream wait |
 //!
-//! The rule itself is a [`Rule`]: it sees sizes and segments, no driver and no stream.
+//! The rule itself is a [`Rule`]: it sees sizes and segments, no driver.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use vramlab_sim::allocator::{
-    AllocError, Allocator, Block, BlockState, Layout, Notice, OutOfMemory, Placement, Reply,
-    Request, Usage,
-};
+use vramlab_sim::allocator::{Block, LayoutSegment, Placement, Usage};
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
 use super::options::Growth;
-use super::rule::{GRANULE, Need, Rule, Taken};
+use super::rule::{GRANULE, Need, Rule};
 use crate::parts::last_uses::LastUses;
-use crate::parts::nulls::Nulls;
 use crate::parts::pieces::Segment;
+use crate::parts::room::malloc;
+use crate::parts::shell::{Core, Shell};
 
-/// A classic strategy.
+/// The memory of a classic strategy.
 pub(super) struct Pool<R> {
     rule: R,
     growth: Growth,
-    usage: Usage,
-    uses: LastUses,
-    nulls: Nulls,
-    /// Deferred frees that have not ended.
-    deferred: BTreeMap<Block, Taken>,
+    reserved: u64,
     made: u64,
     returned: u64,
+    /// Segments returned when the driver last refused one.
+    refused_at: u64,
 }
 
 impl<R: Rule> Pool<R> {
-    pub(super) fn new(rule: R, growth: Growth) -> Self {
-        Self {
-            rule,
-            growth,
-            usage: Usage::default(),
-            uses: LastUses::default(),
-            nulls: Nulls::default(),
-            deferred: BTreeMap::new(),
-            made: 0,
-            returned: 0,
-        }
+    /// The strategy of a rule.
+    pub(super) fn shell(rule: R, growth: Growth) -> Shell<Self> {
+        Shell::new(Self { rule, growth, reserved: 0, made: 0, returned: 0, refused_at: 0 })
     }
 
-    #[inline]
-    fn hand_out(
+    /// A new segment for a request (rules `grow`, `arena`), and the block in it; none if there is no room.
+    #[cold]
+    #[inline(never)]
+    fn grow(
         &mut self,
         driver: &mut dyn Driver,
-        taken: &Taken,
-        stream: StreamId,
-    ) -> Result<Placement, AllocError> {
-        self.uses.hand_out(driver, taken.slot, stream)?;
-        self.usage.allocated += taken.size;
-        self.usage.active += taken.size;
-        Ok(Placement { block: taken.token(), address: taken.address, size: taken.size })
-    }
-
-    /// Nothing free fits (rules `grow`, `arena`, `out_of_memory`).
-    #[cold]
-    fn miss(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Taken, AllocError> {
-        let asked = self.rule.need(size).map_or(size, |need| need.least);
-        let mut need = self.sized(driver, self.rule.need(size))?;
-        if let Some(taken) = self.grow(driver, need, size)? {
-            return Ok(taken);
-        }
-        let returned = self.returned;
-        if self.wait_for_deferred(driver)?
-            && let Some(taken) = self.rule.take(size, &mut self.uses)
-        {
-            return Ok(taken);
-        }
-        if self.rule.need(size).is_some() {
-            self.give_idle(driver, 0)?;
-        }
-        if self.returned > returned {
-            // an arena that was returned is made anew
-            need = self.sized(driver, self.rule.need(size))?;
-            if let Some(taken) = self.grow(driver, need, size)? {
-                return Ok(taken);
+        size: u64,
+        uses: &mut LastUses,
+    ) -> Result<Option<u32>, DriverError> {
+        if let Some(Need { least, full }) = self.need(driver, size)? {
+            for bytes in [Some(full), Some(least).filter(|_| least < full)].into_iter().flatten() {
+                if let Some(address) = malloc(driver, bytes)? {
+                    self.reserved += bytes;
+                    self.made += 1;
+                    return Ok(Some(self.rule.add(Segment { address, size: bytes }, size, uses)));
+                }
             }
         }
-        let limit = if need.is_none() { self.growth.limit() } else { None };
-        Err(AllocError::from(OutOfMemory {
-            asked,
-            device_free: driver.mem_info()?.0,
-            reserved: self.usage.reserved,
-            active: self.usage.active,
-            largest_free: self.rule.largest_free(),
-            limit,
-        }))
+        self.refused_at = self.returned;
+        Ok(None)
     }
 
     /// What to ask the driver for.
-    fn sized(
-        &mut self,
-        driver: &mut dyn Driver,
-        need: Option<Need>,
-    ) -> Result<Option<Need>, DriverError> {
-        let Some(need) = need else { return Ok(None) };
+    fn need(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Option<Need>, DriverError> {
+        let Some(need) = self.rule.need(size) else { return Ok(None) };
         if let Growth::ArenaPercent(percent) = self.growth {
             let share = u128::from(driver.mem_info()?.0) * u128::from(percent) / 100;
             self.growth = Growth::Arena(share as u64 / GRANULE * GRANULE);
@@ -117,7 +71,7 @@ impl<R: Rule> Pool<R> {
             *arena = (*arena).min(self.rule.segment_max() / GRANULE * GRANULE);
         }
         Ok(match self.growth {
-            Growth::Arena(arena) if self.usage.reserved == 0 && need.least <= arena => {
+            Growth::Arena(arena) if self.begins(arena, need) => {
                 Some(Need { least: arena, full: arena })
             }
             Growth::Arena(_) | Growth::ArenaPercent(_) => None,
@@ -125,194 +79,129 @@ impl<R: Rule> Pool<R> {
         })
     }
 
-    fn grow(
-        &mut self,
-        driver: &mut dyn Driver,
-        need: Option<Need>,
-        size: u64,
-    ) -> Result<Option<Taken>, DriverError> {
-        let Some(Need { least, full }) = need else { return Ok(None) };
-        let address = match driver.malloc(full) {
-            Err(DriverError::OutOfMemory { .. }) if least < full => {
-                driver.malloc(least).map(|address| (address, least))
-            }
-            answer => answer.map(|address| (address, full)),
-        };
-        let segment = match address {
-            Ok((address, size)) => Segment { address, size },
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.usage.reserved += segment.size;
-        self.made += 1;
-        Ok(Some(self.rule.add(segment, size, &mut self.uses)))
-    }
-
-    /// Ends all deferred frees by waiting for the device; false if there are none.
-    fn wait_for_deferred(&mut self, driver: &mut dyn Driver) -> Result<bool, DriverError> {
-        if self.deferred.is_empty() {
-            return Ok(false);
-        }
-        driver.device_synchronize()?;
-        self.uses.device_waited();
-        for (_, deferred) in std::mem::take(&mut self.deferred) {
-            self.end_deferred(driver, deferred)?;
-        }
-        Ok(true)
-    }
-
-    fn end_deferred(
-        &mut self,
-        driver: &mut dyn Driver,
-        deferred: Taken,
-    ) -> Result<(), DriverError> {
-        self.usage.active -= deferred.size;
-        self.give(driver, deferred.slot)
-    }
-
-    #[inline]
-    fn give(&mut self, driver: &mut dyn Driver, slot: u32) -> Result<(), DriverError> {
-        match self.rule.give(slot, &mut self.uses) {
-            None => Ok(()),
-            Some(segment) => self.return_segment(driver, segment),
-        }
+    /// May the arena be asked for?
+    fn begins(&self, arena: u64, need: Need) -> bool {
+        self.reserved == 0 && need.least <= arena
     }
 
     fn return_segment(
         &mut self,
         driver: &mut dyn Driver,
         segment: Segment,
+        uses: &mut LastUses,
     ) -> Result<(), DriverError> {
         driver.free(segment.address)?;
-        self.usage.reserved -= segment.size;
+        self.reserved -= segment.size;
         self.returned += 1;
-        self.uses.device_waited();
+        uses.device_waited();
         Ok(())
-    }
-
-    /// Returns wholly free segments while more than `keep` bytes are held.
-    fn give_idle(&mut self, driver: &mut dyn Driver, keep: u64) -> Result<(), DriverError> {
-        for slot in self.rule.idle() {
-            if self.usage.reserved <= keep {
-                break;
-            }
-            let segment = self.rule.drop_idle(slot, &mut self.uses);
-            self.return_segment(driver, segment)?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn live(&self, block: Block) -> Result<Taken, AllocError> {
-        let found = self.rule.find(block);
-        found
-            .filter(|_| self.deferred.is_empty() || !self.deferred.contains_key(&block))
-            .ok_or(AllocError::UnknownBlock(block))
-    }
-
-    fn defer(&mut self, block: Block) -> Result<(), AllocError> {
-        if Nulls::owns(block) {
-            return self.free_null(block);
-        }
-        let taken = self.live(block)?;
-        self.uses.freed(taken.slot, None);
-        self.usage.allocated -= taken.size;
-        self.deferred.insert(block, taken);
-        Ok(())
-    }
-
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
-    }
-
-    fn layout(&self) -> Layout {
-        let waiting: BTreeSet<u64> = self.deferred.values().map(|d| d.address).collect();
-        let mut segments = self.rule.walk();
-        for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
-            if block.state == BlockState::Allocated && waiting.contains(&block.address) {
-                block.state = BlockState::Pending;
-            }
-        }
-        Layout { segments }
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("segments_made", self.made),
-            ("segments_returned", self.returned),
-            ("stream_waits", self.uses.waits()),
-        ]
     }
 }
 
-impl<R: Rule> Allocator for Pool<R> {
-    fn alloc(
+impl<R: Rule> Core for Pool<R> {
+    const RELEASES: bool = true;
+
+    #[inline(always)]
+    fn take(
         &mut self,
         driver: &mut dyn Driver,
-        request: &Request,
-    ) -> Result<Placement, AllocError> {
-        if request.size == 0 {
-            return Ok(self.nulls.place());
+        size: u64,
+        _stream: StreamId,
+        uses: &mut LastUses,
+    ) -> Result<Option<u32>, DriverError> {
+        match self.rule.take(size, uses) {
+            None => self.grow(driver, size, uses),
+            taken => Ok(taken),
         }
-        self.uses.see(request.stream);
-        let taken = match self.rule.take(request.size, &mut self.uses) {
-            Some(taken) => taken,
-            None => self.miss(driver, request.size)?,
-        };
-        self.hand_out(driver, &taken, request.stream)
     }
 
-    fn free(
+    /// Rule `out_of_memory`.
+    fn retry(
         &mut self,
         driver: &mut dyn Driver,
-        block: Block,
-        stream: Option<StreamId>,
-    ) -> Result<(), AllocError> {
-        if Nulls::owns(block) {
-            return self.free_null(block);
+        size: u64,
+        _stream: StreamId,
+        uses: &mut LastUses,
+        waited: bool,
+    ) -> Result<Option<u32>, DriverError> {
+        if waited && let Some(slot) = self.rule.take(size, uses) {
+            return Ok(Some(slot));
         }
-        let taken = self.live(block)?;
-        self.uses.freed(taken.slot, stream);
-        self.usage.allocated -= taken.size;
-        self.usage.active -= taken.size;
-        Ok(self.give(driver, taken.slot)?)
+        if self.rule.need(size).is_some() {
+            self.release(driver, 0, uses)?;
+        }
+        // an arena that was returned is made anew
+        if self.returned > self.refused_at { self.grow(driver, size, uses) } else { Ok(None) }
     }
 
-    fn notice(&mut self, driver: &mut dyn Driver, notice: Notice<'_>) -> Result<Reply, AllocError> {
-        match notice {
-            Notice::RecordStream { block, .. } if Nulls::owns(block) => {
-                self.nulls.is_live(block).then_some(()).ok_or(AllocError::UnknownBlock(block))?;
-            }
-            Notice::RecordStream { block, stream } => {
-                let slot = self.live(block)?.slot;
-                self.uses.record(slot, stream);
-            }
-            Notice::FreeDeferred { block } => self.defer(block)?,
-            Notice::Completed { block } => {
-                if let Some(deferred) = self.deferred.remove(&block) {
-                    self.end_deferred(driver, deferred)?;
-                }
-            }
-            Notice::EmptyCache => {
-                self.wait_for_deferred(driver)?;
-                self.give_idle(driver, 0)?;
-            }
-            Notice::Trim { keep } => {
-                self.wait_for_deferred(driver)?;
-                self.give_idle(driver, keep)?;
-            }
-            Notice::Mark { .. } => {}
-            Notice::Counters => return Ok(Reply::Counters(self.counters())),
-            Notice::Walk => return Ok(Reply::Layout(self.layout())),
-            _ => return Ok(Reply::Unsupported),
+    #[inline(always)]
+    fn give(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+        uses: &mut LastUses,
+    ) -> Result<(), DriverError> {
+        if let Some(segment) = self.rule.goes_back(slot) {
+            self.return_segment(driver, segment, uses)?;
         }
-        Ok(Reply::Done)
+        self.rule.give(slot, uses);
+        Ok(())
     }
 
-    vramlab_sim::unaware_of_work!();
+    #[inline(always)]
+    fn find(&self, block: Block) -> Option<u32> {
+        self.rule.find(block)
+    }
 
-    fn usage(&self) -> Usage {
-        self.usage
+    #[inline(always)]
+    fn placement(&self, slot: u32) -> Placement {
+        self.rule.placement(slot)
+    }
+
+    fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    fn rounded(&self, size: u64) -> Option<u64> {
+        Some(self.rule.need(size).map_or(size, |need| need.least))
+    }
+
+    fn largest_free(&mut self) -> u64 {
+        self.rule.largest_free()
+    }
+
+    fn limit(&self, size: u64) -> Option<u64> {
+        let Growth::Arena(arena) = self.growth else { return self.growth.limit() };
+        let begins = self.rule.need(size).is_some_and(|need| self.begins(arena, need));
+        (!begins).then_some(arena)
+    }
+
+    fn release(
+        &mut self,
+        driver: &mut dyn Driver,
+        keep: u64,
+        uses: &mut LastUses,
+    ) -> Result<(), DriverError> {
+        for (slot, segment) in self.rule.idle() {
+            if self.reserved <= keep {
+                break;
+            }
+            self.return_segment(driver, segment, uses)?;
+            self.rule.drop_idle(slot, uses);
+        }
+        Ok(())
+    }
+
+    fn counters(&self, _usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
+        vec![
+            ("segments_made", self.made),
+            ("segments_returned", self.returned),
+            ("stream_waits", uses.waits()),
+        ]
+    }
+
+    fn walk(&self) -> Vec<LayoutSegment> {
+        self.rule.walk()
     }
 }
 

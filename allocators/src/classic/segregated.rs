@@ -12,14 +12,14 @@
 //! Source: P. Wilson, M. Johnstone, M. Neely, D. Boles, "Dynamic storage allocation: a survey and critical review", 1995, section 3.6 (simple
 //! segregated storage). The rest as in `pool` beside this file.
 
-use vramlab_sim::allocator::{Allocator, Block, LayoutSegment};
+use vramlab_sim::allocator::{Allocator, Block, LayoutSegment, Placement};
 
 use super::options::{self, Growth};
 use super::pool::Pool;
-use super::rule::{GRANULE, Need, Rule, Taken};
+use super::rule::{GRANULE, Need, Rule};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
-use crate::parts::pieces::{NIL, Pieces, Segment};
+use crate::parts::pieces::{NIL, Piece, Pieces, Segment};
 use crate::parts::two_level::TwoLevel;
 use crate::registry::{Status, Strategy};
 
@@ -49,7 +49,7 @@ fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
         tail: None,
         segment,
     };
-    Ok(Box::new(Pool::new(rule, Growth::parse(options)?)))
+    Ok(Box::new(Pool::shell(rule, Growth::parse(options)?)))
 }
 
 struct Segregated {
@@ -123,29 +123,23 @@ impl Segregated {
             rest = left;
         }
     }
-
-    #[inline]
-    fn hand_out(&mut self, slot: u32, size: u64) -> Taken {
-        let generation = self.pieces.take(slot, size);
-        let piece = self.pieces.get(slot);
-        let bytes = self.pieces.bytes(piece.units);
-        Taken { slot, generation, address: piece.address(), size: bytes }
-    }
 }
 
 impl Rule for Segregated {
     #[inline]
-    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
+    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<u32> {
         let (class, units) = self.class(size)?;
         let head = self.heads[class];
         if head != NIL {
             self.unlink(head);
-            return Some(self.hand_out(head, size));
+            self.pieces.take(head, size);
+            return Some(head);
         }
         let tail = self.tail.filter(|tail| self.pieces.get(*tail).units >= units)?;
         let (block, rest) = self.carve(tail, units, uses);
         self.tail = rest;
-        Some(self.hand_out(block, size))
+        self.pieces.take(block, size);
+        Some(block)
     }
 
     fn need(&self, size: u64) -> Option<Need> {
@@ -160,7 +154,7 @@ impl Rule for Segregated {
         self.pieces.bytes(u32::MAX)
     }
 
-    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
+    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> u32 {
         let slot = self.pieces.add(segment);
         uses.fresh(slot);
         let whole = self.pieces.get(slot).units;
@@ -171,34 +165,39 @@ impl Rule for Segregated {
         } else {
             std::mem::replace(&mut self.tail, rest)
         };
-        let taken = self.hand_out(block, size);
+        self.pieces.take(block, size);
         self.cut_up(spent, uses);
-        taken
+        block
     }
 
     #[inline]
-    fn find(&self, token: Block) -> Option<Taken> {
-        let slot = self.pieces.find(token)?;
-        let piece = self.pieces.get(slot);
-        let (address, size) = (piece.address(), self.pieces.bytes(piece.units));
-        Some(Taken { slot, generation: (token.0 >> 32) as u32, address, size })
+    fn find(&self, token: Block) -> Option<u32> {
+        self.pieces.find(token)
     }
 
     #[inline]
-    fn give(&mut self, slot: u32, _uses: &mut LastUses) -> Option<Segment> {
+    fn placement(&self, slot: u32) -> Placement {
+        self.pieces.placement(slot)
+    }
+
+    #[inline]
+    fn give(&mut self, slot: u32, _uses: &mut LastUses) {
         self.pieces.give(slot);
         self.push(slot);
-        None
     }
 
-    fn idle(&self) -> Vec<u32> {
+    fn idle(&self) -> Vec<(u32, Segment)> {
+        let pieces = |head: u32| self.pieces.from(head).map(|(_, piece)| piece);
         let mut heads = self.pieces.heads();
-        heads.retain(|head| self.pieces.from(*head).all(|(_, piece)| piece.is_free()));
-        heads.reverse();
-        heads
+        heads.retain(|head| pieces(*head).all(Piece::is_free));
+        let segment = |head: u32| {
+            let size = pieces(head).map(|piece| self.pieces.bytes(piece.units)).sum();
+            (head, Segment { address: self.pieces.get(head).address(), size })
+        };
+        heads.into_iter().rev().map(segment).collect()
     }
 
-    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) -> Segment {
+    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) {
         let slots: Vec<u32> = self.pieces.from(slot).map(|(slot, _)| slot).collect();
         for piece in slots {
             if self.tail == Some(piece) {
@@ -211,7 +210,7 @@ impl Rule for Segregated {
             }
             uses.forget(piece);
         }
-        self.pieces.remove(slot)
+        self.pieces.remove(slot);
     }
 
     fn largest_free(&self) -> u64 {

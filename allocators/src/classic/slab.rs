@@ -11,12 +11,12 @@
 //! Source: J. Bonwick, "The slab allocator: an object-caching kernel memory allocator", USENIX Summer 1994 (slabs, free list of objects, an eighth as the most
 //! that a slab may waste). Left out: object construction, colouring. The rest as in `pool` beside this file.
 
-use vramlab_sim::allocator::{Allocator, Block, BlockState, LayoutBlock, LayoutSegment};
+use vramlab_sim::allocator::{Allocator, Block, BlockState, LayoutBlock, LayoutSegment, Placement};
 use vramlab_sim::units::Bytes;
 
 use super::options::{Growth, power_of_two};
 use super::pool::Pool;
-use super::rule::{GRANULE, Need, Rule, Taken};
+use super::rule::{GRANULE, Need, Rule};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{NIL, Segment};
@@ -50,7 +50,7 @@ pub const STRATEGY: Strategy = Strategy::plain(
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     options.check("classic.slab", OPTIONS)?;
     let size = power_of_two(options, &SLAB, GRANULE, SLAB_SIZE_MAX)?;
-    Ok(Box::new(Pool::new(Slabs::new(size), Growth::Segments)))
+    Ok(Box::new(Pool::shell(Slabs::new(size), Growth::Segments)))
 }
 
 /// An object of a slab.
@@ -126,6 +126,12 @@ impl Slabs {
         slab << self.object_bits | ((1 << self.object_bits) - 1)
     }
 
+    /// The slab and the object of a slot.
+    #[inline]
+    const fn parts(&self, slot: u32) -> (u32, u32) {
+        (slot >> self.object_bits, slot & ((1 << self.object_bits) - 1))
+    }
+
     const fn slab_max(&self) -> usize {
         (u32::MAX >> self.object_bits) as usize
     }
@@ -166,7 +172,7 @@ impl Slabs {
 
     /// Takes an object of a slab that has a free one.
     #[inline]
-    fn take_object(&mut self, at: u32, size: u64, uses: &mut LastUses) -> Taken {
+    fn take_object(&mut self, at: u32, size: u64, uses: &mut LastUses) -> u32 {
         self.takes = self.takes.checked_add(1).unwrap_or(1);
         let taken = Object { requested_or_next: size, generation: self.takes };
         let slab = &mut self.slabs[at as usize];
@@ -181,24 +187,22 @@ impl Slabs {
         };
         slab.in_use += 1;
         let full = slab.in_use == slab.count;
-        let address = slab.segment.address + u64::from(object) * slab.object;
-        let (slot, size) = (at << self.object_bits | object, slab.object);
+        let slot = at << self.object_bits | object;
         if full && slab.class != LARGE {
             self.unlist(at);
         }
         if new {
             uses.cut(self.whole(at), slot);
         }
-        Taken { slot, generation: self.takes, address, size }
+        slot
     }
 
-    fn drop_slab(&mut self, at: u32, uses: &mut LastUses) -> Segment {
+    fn drop_slab(&mut self, at: u32, uses: &mut LastUses) {
         let slab = &mut self.slabs[at as usize];
-        let segment = std::mem::replace(&mut slab.segment, Segment { address: 0, size: 0 });
+        slab.segment = Segment { address: 0, size: 0 };
         slab.objects.clear();
         uses.forget(self.whole(at));
         self.vacant.push(at);
-        segment
     }
 
     fn layout(&self, slab: &Slab) -> LayoutSegment {
@@ -233,7 +237,7 @@ impl Slabs {
 
 impl Rule for Slabs {
     #[inline]
-    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
+    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<u32> {
         let (class, object) = self.class(size)?;
         if self.partial[class] == NIL {
             let complete = self.partial[COMPLETE];
@@ -259,7 +263,7 @@ impl Rule for Slabs {
         u64::MAX
     }
 
-    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
+    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> u32 {
         let slab = Slab {
             segment,
             object: segment.size,
@@ -288,19 +292,34 @@ impl Rule for Slabs {
     }
 
     #[inline]
-    fn find(&self, token: Block) -> Option<Taken> {
+    fn find(&self, token: Block) -> Option<u32> {
         let (slot, generation) = (token.0 as u32, (token.0 >> 32) as u32);
-        let object = slot & ((1 << self.object_bits) - 1);
-        let slab = self.slabs.get((slot >> self.object_bits) as usize)?;
-        let entry = slab.objects.get(object as usize)?;
-        let address = slab.segment.address + u64::from(object) * slab.object;
-        let taken = Taken { slot, generation, address, size: slab.object };
-        (entry.generation == generation && generation != 0).then_some(taken)
+        let (at, object) = self.parts(slot);
+        let entry = self.slabs.get(at as usize)?.objects.get(object as usize)?;
+        (entry.generation == generation && generation != 0).then_some(slot)
     }
 
     #[inline]
-    fn give(&mut self, slot: u32, uses: &mut LastUses) -> Option<Segment> {
-        let (at, object) = (slot >> self.object_bits, slot & ((1 << self.object_bits) - 1));
+    fn placement(&self, slot: u32) -> Placement {
+        let (at, object) = self.parts(slot);
+        let slab = &self.slabs[at as usize];
+        let generation = slab.objects[object as usize].generation;
+        Placement {
+            block: Block(u64::from(generation) << 32 | u64::from(slot)),
+            address: slab.segment.address + u64::from(object) * slab.object,
+            size: slab.object,
+        }
+    }
+
+    #[inline]
+    fn goes_back(&self, slot: u32) -> Option<Segment> {
+        let slab = &self.slabs[self.parts(slot).0 as usize];
+        (slab.class == LARGE).then_some(slab.segment)
+    }
+
+    #[inline]
+    fn give(&mut self, slot: u32, uses: &mut LastUses) {
+        let (at, object) = self.parts(slot);
         uses.blend(self.whole(at), slot);
         let slab = &mut self.slabs[at as usize];
         let entry = &mut slab.objects[object as usize];
@@ -309,7 +328,7 @@ impl Rule for Slabs {
         slab.in_use -= 1;
         if slab.class == LARGE {
             uses.forget(slot);
-            return Some(self.drop_slab(at, uses));
+            return self.drop_slab(at, uses);
         }
         let (was_full, empty) = (slab.in_use + 1 == slab.count, slab.in_use == 0);
         if empty {
@@ -320,24 +339,25 @@ impl Rule for Slabs {
         } else if was_full {
             self.list(at);
         }
-        None
     }
 
-    fn idle(&self) -> Vec<u32> {
+    fn idle(&self) -> Vec<(u32, Segment)> {
         let next = |at: u32| self.slabs.get(at as usize).map(|slab| slab.next);
         let mut idle: Vec<u32> =
             std::iter::successors(Some(self.partial[COMPLETE]), |at| next(*at)).collect();
         idle.pop(); // NIL
-        idle.sort_unstable_by_key(|at| std::cmp::Reverse(self.slabs[*at as usize].segment.address));
+        let segment = |at: u32| (at, self.slabs[at as usize].segment);
+        let mut idle: Vec<(u32, Segment)> = idle.into_iter().map(segment).collect();
+        idle.sort_unstable_by_key(|(_, segment)| std::cmp::Reverse(segment.address));
         idle
     }
 
-    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) -> Segment {
+    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) {
         self.unlist(slot);
         for object in 0..self.slabs[slot as usize].objects.len() as u32 {
             uses.forget(slot << self.object_bits | object);
         }
-        self.drop_slab(slot, uses)
+        self.drop_slab(slot, uses);
     }
 
     fn largest_free(&self) -> u64 {

@@ -6,14 +6,15 @@
 //! | `split` | a block is cut off the low end of its piece whenever a unit or more is left |
 //! | `coalesce` | a freed block is joined with free neighbours at once; never across segments |
 
-use vramlab_sim::allocator::{Block, LayoutSegment};
+use vramlab_sim::allocator::{Block, LayoutSegment, Placement};
 
 use super::options::{self, Growth};
 use super::pool::Pool;
-use super::rule::{GRANULE, Need, Rule, Taken};
+use super::rule::{GRANULE, Need, Rule};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
 use crate::parts::pieces::{Pieces, Segment};
+use crate::parts::shell::Shell;
 
 /// Free pieces in a strategy's order. It keeps `a` and `b` of free pieces.
 pub(super) trait FreeIndex: Send {
@@ -62,17 +63,17 @@ pub(super) fn build<I: FreeIndex>(
     name: &str,
     given: &Options,
     index: I,
-) -> Result<Pool<Tagged<I>>, OptionError> {
+) -> Result<Shell<Pool<Tagged<I>>>, OptionError> {
     given.check(name, options::TAGGED)?;
     let (align, segment) = (options::align(given)?, options::segment(given)?);
     let rule = Tagged { pieces: Pieces::new(align).with_ends(I::ENDS), index, segment, idle: 0 };
-    Ok(Pool::new(rule, Growth::parse(given)?))
+    Ok(Pool::shell(rule, Growth::parse(given)?))
 }
 
 impl<I: FreeIndex> Tagged<I> {
     /// Makes a block of `units` out of a piece that is in the index.
     #[inline(always)]
-    fn cut(&mut self, slot: u32, units: u32, size: u64, uses: &mut LastUses) -> Taken {
+    fn cut(&mut self, slot: u32, units: u32, size: u64, uses: &mut LastUses) -> u32 {
         let piece = *self.pieces.get(slot);
         self.idle -= usize::from(piece.is_whole());
         let block = if piece.units > units {
@@ -84,16 +85,15 @@ impl<I: FreeIndex> Tagged<I> {
             self.index.remove(&mut self.pieces, slot);
             slot
         };
-        let generation = self.pieces.take(block, size);
+        self.pieces.take(block, size);
         self.index.placed(&self.pieces, block);
-        let bytes = self.pieces.bytes(units);
-        Taken { slot: block, generation, address: piece.address(), size: bytes }
+        block
     }
 }
 
 impl<I: FreeIndex> Rule for Tagged<I> {
     #[inline(always)]
-    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<Taken> {
+    fn take(&mut self, size: u64, uses: &mut LastUses) -> Option<u32> {
         let units = self.pieces.units(size)?;
         let slot = self.index.find(&self.pieces, units)?;
         Some(self.cut(slot, units, size, uses))
@@ -114,7 +114,7 @@ impl<I: FreeIndex> Rule for Tagged<I> {
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> Taken {
+    fn add(&mut self, segment: Segment, size: u64, uses: &mut LastUses) -> u32 {
         let slot = self.pieces.add(segment);
         uses.fresh(slot);
         self.index.insert(&mut self.pieces, slot);
@@ -124,15 +124,17 @@ impl<I: FreeIndex> Rule for Tagged<I> {
     }
 
     #[inline]
-    fn find(&self, token: Block) -> Option<Taken> {
-        let slot = self.pieces.find(token)?;
-        let piece = self.pieces.get(slot);
-        let (address, size) = (piece.address(), self.pieces.bytes(piece.units));
-        Some(Taken { slot, generation: (token.0 >> 32) as u32, address, size })
+    fn find(&self, token: Block) -> Option<u32> {
+        self.pieces.find(token)
+    }
+
+    #[inline]
+    fn placement(&self, slot: u32) -> Placement {
+        self.pieces.placement(slot)
     }
 
     #[inline(always)]
-    fn give(&mut self, slot: u32, uses: &mut LastUses) -> Option<Segment> {
+    fn give(&mut self, slot: u32, uses: &mut LastUses) {
         let (before, after) = (self.pieces.free_before(slot), self.pieces.free_after(slot));
         let grown = before.or(after).map(|slot| (slot, *self.pieces.get(slot)));
         if let (Some(_), Some(high)) = (before, after) {
@@ -163,18 +165,18 @@ impl<I: FreeIndex> Rule for Tagged<I> {
             self.index.resized(&mut self.pieces, joined, old.units, old.address());
         }
         self.idle += usize::from(self.pieces.get(joined).is_whole());
-        None
     }
 
-    fn idle(&self) -> Vec<u32> {
-        if self.idle == 0 { Vec::new() } else { self.pieces.whole_free() }
+    fn idle(&self) -> Vec<(u32, Segment)> {
+        let whole = if self.idle == 0 { Vec::new() } else { self.pieces.whole_free() };
+        whole.into_iter().map(|slot| (slot, self.pieces.extent(slot))).collect()
     }
 
-    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) -> Segment {
+    fn drop_idle(&mut self, slot: u32, uses: &mut LastUses) {
         self.index.remove(&mut self.pieces, slot);
         self.idle -= 1;
         uses.forget(slot);
-        self.pieces.remove(slot)
+        self.pieces.remove(slot);
     }
 
     fn largest_free(&self) -> u64 {

@@ -19,7 +19,7 @@
 //! | `fraction` | N% is that part of the device's memory, in whole bytes; 0% is no limit | `set_limit`, `_parse_limit_string` |
 //! | `environment` | `CUPY_GPU_MEMORY_LIMIT` is bytes, or a percentage | `_parse_limit_string` |
 //! | `past_2_64` | a size that rounds past 2^64 is refused; CuPy's own rounding wraps to 0 there | `_round_size` |
-//! | `front` | recorded streams, deferred frees: the table of `front` in [`crate::parts`]. A free that names another stream counts as a recorded one: its user makes the chunk's stream wait | - |
+//! | `resource` | recorded streams, deferred frees: the table of `resource` in [`crate::parts`]. A free that names another stream counts as a recorded one: its user makes the chunk's stream wait | - |
 //!
 //! Source: `cupy/cuda/memory.pyx`, cupy/cupy v14.2.0. Left out: the garbage collection between the tries, managed memory, memory hooks, other devices.
 
@@ -32,8 +32,8 @@ use vramlab_sim::units::StreamId;
 use super::limit::Limit;
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::parts::free_lists::FreeLists;
-use crate::parts::front::{Front, Resource};
 use crate::parts::owned_pieces::OwnedPiece;
+use crate::parts::resource::{Front, Resource};
 use crate::parts::stream_numbers::StreamNumbers;
 use crate::registry::{Status, Strategy};
 

@@ -27,7 +27,7 @@
 //! Not modelled: that a stream which waited for another may use its chunks until they are used again (the arena is not told of waits; reuse is ordered in any case); that
 //! chunks taken from another stream are missing in the real one's own counters; requests of more than 1 TiB, which are refused at once.
 
-use vramlab_sim::allocator::{AllocError, Notice, Reply};
+use vramlab_sim::allocator::{AllocError, Notice, Reply, Usage};
 use vramlab_sim::driver::{Driver, DriverError};
 use vramlab_sim::units::StreamId;
 
@@ -35,9 +35,11 @@ use super::options::{self, Settings};
 use super::reserve::Reserving;
 use super::streams::Streams;
 use crate::options::Options;
-use crate::parts::bfc::chunks::Chunks;
-use crate::parts::bfc::front::{Arena, Book, Front};
+use crate::parts::bfc::arena::{Arena, Book, Booked};
+use crate::parts::bfc::chunks::{Chunks, Idle};
 use crate::parts::bfc::growth;
+use crate::parts::last_uses::LastUses;
+use crate::parts::pieces::Pieces;
 use crate::registry::{Made, Status, Strategy};
 
 /// No region smaller than this is asked for once the device has refused a larger one.
@@ -55,7 +57,7 @@ pub const STRATEGY: Strategy = Strategy::plain(
 
 fn new(options: &Options) -> Made {
     let settings = Settings::parse(STRATEGY.name, options)?;
-    Ok(Box::new(Reserving::new(Front::new(OrtArena::new(settings)))))
+    Ok(Box::new(Reserving::new(Booked::shell(OrtArena::new(settings)))))
 }
 
 /// The rules.
@@ -106,9 +108,10 @@ impl OrtArena {
         driver: &mut dyn Driver,
         book: &mut Book,
         units: u32,
+        uses: &mut LastUses,
     ) -> Result<bool, DriverError> {
         let bytes = self.chunks.pieces.bytes(units);
-        let available = growth::available(self.settings.limit, book.usage.reserved);
+        let available = growth::available(self.settings.limit, book.reserved);
         if bytes > available {
             return Ok(false);
         }
@@ -116,27 +119,31 @@ impl OrtArena {
         let least = bytes.max(BACKPEDAL_LEAST);
         let Some(segment) = growth::obtain(driver, book, region, least)? else { return Ok(false) };
         let slot = self.chunks.add(segment);
-        book.uses.fresh(slot);
-        self.streams.add(&mut self.chunks, slot, &mut book.uses);
+        uses.fresh(slot);
+        self.streams.add(&mut self.chunks, slot, uses);
         self.first.get_or_insert(slot);
         self.extensions += 1;
         Ok(true)
     }
 
     /// Rules `shrink`, `shrink_resets`.
-    fn shrink(&mut self, driver: &mut dyn Driver, book: &mut Book) -> Result<(), DriverError> {
-        for (head, _) in self.chunks.idle() {
+    fn shrink(
+        &mut self,
+        driver: &mut dyn Driver,
+        book: &mut Book,
+        uses: &mut LastUses,
+    ) -> Result<(), DriverError> {
+        for Idle { head, mallocs } in self.chunks.idle() {
             if self.settings.next_power_of_two && self.first == Some(head) {
                 continue;
             }
+            let (given, answer) = book.give_back(driver, &mallocs, uses);
+            answer?; // a region of this arena is one malloc
             let streams = &mut self.streams;
-            let (mallocs, size) = self.chunks.remove(head, |pieces, slot| {
-                streams.forget(pieces, slot);
-                book.uses.forget(slot);
-            });
+            let out = |pieces: &mut Pieces, slot| streams.forget(pieces, slot);
+            self.chunks.gave_back(head, given, uses, out);
             self.extensions -= 1;
             self.shrinkages += 1;
-            book.give_back(driver, &mallocs, size)?;
         }
         self.next_region = self.settings.initial_growth;
         Ok(())
@@ -147,7 +154,12 @@ impl Arena for OrtArena {
     const POOL: &'static str = "arena";
 
     #[inline]
-    fn chunks(&mut self) -> &mut Chunks {
+    fn chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+
+    #[inline]
+    fn chunks_mut(&mut self) -> &mut Chunks {
         &mut self.chunks
     }
 
@@ -158,8 +170,9 @@ impl Arena for OrtArena {
         book: &mut Book,
         units: u32,
         stream: StreamId,
+        uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
-        if let Some(slot) = self.streams.take(&mut self.chunks, units, stream, &mut book.uses) {
+        if let Some(slot) = self.streams.take(&mut self.chunks, units, stream, uses) {
             return Ok(Some(slot));
         }
         if self.settings.cross_stream
@@ -167,15 +180,15 @@ impl Arena for OrtArena {
         {
             return Ok(Some(slot));
         }
-        if !self.extend(driver, book, units)? {
+        if !self.extend(driver, book, units, uses)? {
             return Ok(None);
         }
-        Ok(self.streams.take(&mut self.chunks, units, stream, &mut book.uses))
+        Ok(self.streams.take(&mut self.chunks, units, stream, uses))
     }
 
     #[inline]
-    fn give(&mut self, book: &mut Book, slot: u32) {
-        self.streams.give(&mut self.chunks, slot, &mut book.uses);
+    fn give(&mut self, slot: u32, uses: &mut LastUses) {
+        self.streams.give(&mut self.chunks, slot, uses);
     }
 
     fn limit(&self) -> Option<u64> {
@@ -191,27 +204,28 @@ impl Arena for OrtArena {
         driver: &mut dyn Driver,
         book: &mut Book,
         notice: Notice<'_>,
+        uses: &mut LastUses,
     ) -> Result<Reply, AllocError> {
         match notice {
-            Notice::Trim { .. } => self.shrink(driver, book)?,
-            Notice::Mark { .. } => self.streams.release(&mut self.chunks, &mut book.uses),
+            Notice::Trim { .. } => self.shrink(driver, book, uses)?,
+            Notice::Mark { .. } => self.streams.release(&mut self.chunks, uses),
             _ => return Ok(Reply::Unsupported),
         }
         Ok(Reply::Done)
     }
 
-    fn counters(&self, book: &Book) -> Vec<(&'static str, u64)> {
+    fn counters(&self, book: &Book, usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
         let mut counters = vec![
             ("num_allocs", book.allocs),
             ("num_reserves", self.reserves),
             ("num_arena_extensions", self.extensions),
             ("num_arena_shrinkages", self.shrinkages),
-            ("bytes_in_use", book.usage.active),
-            ("total_allocated_bytes", book.usage.reserved),
+            ("bytes_in_use", usage.active),
+            ("total_allocated_bytes", usage.reserved),
             ("max_bytes_in_use", book.peak_active),
             ("max_alloc_size", book.largest),
             ("curr_region_allocation_bytes", self.next_region),
-            ("stream_waits", book.uses.waits()),
+            ("stream_waits", uses.waits()),
         ];
         counters.extend(self.limit().map(|limit| ("bytes_limit", limit)));
         counters

@@ -10,43 +10,50 @@ use vramlab_sim::driver::Driver;
 use vramlab_sim::units::StreamId;
 
 use super::arena::OrtArena;
-use crate::parts::bfc::front::Front;
+use crate::parts::bfc::arena::Booked;
 use crate::parts::pieces::Segment;
+use crate::parts::room::out_of_memory;
+use crate::parts::shell::{Core, Shell};
 
 /// The low half of a reserved block's token; no slot has this number, and no null placement.
 const RESERVED: u64 = 1 << 31;
 
 /// The arena, and blocks outside of it.
 pub(super) struct Reserving {
-    inner: Front<OrtArena>,
+    inner: Shell<Booked<OrtArena>>,
     /// Do requests go straight to the device?
     on: bool,
     live: BTreeMap<Block, Segment>,
 }
 
 impl Reserving {
-    pub(super) fn new(inner: Front<OrtArena>) -> Self {
+    pub(super) fn new(inner: Shell<Booked<OrtArena>>) -> Self {
         Self { inner, on: false, live: BTreeMap::new() }
     }
 
     fn reserve(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Placement, AllocError> {
-        let Some(address) = self.inner.book.malloc(driver, size)? else {
-            return Err(self.inner.refusal(driver, size)?);
+        let core = &mut self.inner.core;
+        let Some(address) = core.book.malloc(driver, size)? else {
+            let (largest, limit) = (core.largest_free(), core.refusing_limit(size));
+            return Err(out_of_memory(driver, size, self.inner.usage(), largest, limit));
         };
-        self.inner.book.served(size);
-        self.inner.arena.reserves += 1;
-        let block = Block(self.inner.arena.reserves << 32 | RESERVED);
+        self.inner.allocated += size;
+        self.inner.active += size;
+        core.book.served(size, self.inner.active);
+        core.arena.reserves += 1;
+        let block = Block(core.arena.reserves << 32 | RESERVED);
         self.live.insert(block, Segment { address, size });
         Ok(Placement { block, address, size })
     }
 
     fn give_back(&mut self, driver: &mut dyn Driver, block: Block) -> Result<(), AllocError> {
-        let Segment { address, size } =
-            *self.live.get(&block).ok_or(AllocError::UnknownBlock(block))?;
-        self.inner.book.give_back(driver, &[address], size)?;
+        let segment = *self.live.get(&block).ok_or(AllocError::UnknownBlock(block))?;
+        let Shell { core, uses, .. } = &mut self.inner;
+        core.book.give_back(driver, &[segment], uses).1?;
+        let size = segment.size;
         self.live.remove(&block);
-        self.inner.book.usage.allocated -= size;
-        self.inner.book.usage.active -= size;
+        self.inner.allocated -= size;
+        self.inner.active -= size;
         Ok(())
     }
 

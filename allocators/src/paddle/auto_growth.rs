@@ -20,18 +20,20 @@
 //! | `warm_up` | an addition: `warm_up=SIZE` is the large pool's pre-allocation for users of older versions, in bytes | - |
 //!
 //! Alone it is one pool for all streams. Paddle's default wiring on a GPU is `paddle.auto_growth+stream_safe`: one such pool for each stream. What else is around
-//! the rules is told in `body` beside this file. Not modelled: `auto_growth_v2`, and private pools of graph captures.
+//! the rules is told in [`super`]. Not modelled: `auto_growth_v2`, and private pools of graph captures.
 
-use vramlab_sim::allocator::Allocator;
+use vramlab_sim::allocator::{Allocator, Block, LayoutSegment, Placement, Usage};
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
+use vramlab_sim::units::StreamId;
 
-use super::body::{Body, Heap};
 use super::chunks::Chunks;
 use super::idle::Idle;
 use super::limit::limited;
 use super::settings::{self, AUTO_GROWTH, Growth, aligned};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
+use crate::parts::room::malloc;
+use crate::parts::shell::{Core, Shell};
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.
@@ -47,7 +49,7 @@ pub const STRATEGY: Strategy = Strategy::plain(
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     let growth = Growth::parse(options)?;
     let limit = growth.limit;
-    Ok(limited(Box::new(Body::new(AutoGrowth::new(growth))), limit))
+    Ok(limited(Box::new(Shell::new(AutoGrowth::new(growth))), limit))
 }
 
 const SMALL: u8 = 0;
@@ -77,10 +79,7 @@ impl AutoGrowth {
         size: u64,
         uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
-        let address = match driver.malloc(size) {
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            address => address?,
-        };
+        let Some(address) = malloc(driver, size)? else { return Ok(None) };
         self.reserved += size;
         let slot = self.chunks.add(address, size, pool, uses);
         self.idle.born(slot);
@@ -122,14 +121,15 @@ impl AutoGrowth {
     }
 }
 
-impl Heap for AutoGrowth {
-    const POOLS: &'static [&'static str] = &["small", "large"];
+impl Core for AutoGrowth {
+    const RELEASES: bool = true;
 
     #[inline]
     fn take(
         &mut self,
         driver: &mut dyn Driver,
         requested: u64,
+        _stream: StreamId,
         uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
         let Some(size) = aligned(requested, self.growth.alignment) else { return Ok(None) };
@@ -185,19 +185,33 @@ impl Heap for AutoGrowth {
         Ok(())
     }
 
-    fn chunks(&self) -> &Chunks {
-        &self.chunks
+    #[inline]
+    fn find(&self, block: Block) -> Option<u32> {
+        self.chunks.live(block)
     }
 
-    fn chunks_mut(&mut self) -> &mut Chunks {
-        &mut self.chunks
+    #[inline]
+    fn placement(&self, slot: u32) -> Placement {
+        self.chunks.placement(slot)
+    }
+
+    fn largest_free(&mut self) -> u64 {
+        self.chunks.largest()
+    }
+
+    fn walk(&self) -> Vec<LayoutSegment> {
+        self.chunks.walk(&["small", "large"], false)
     }
 
     fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    fn rounded(&self, size: u64) -> u64 {
-        aligned(size, self.growth.alignment).unwrap_or(size)
+    fn rounded(&self, size: u64) -> Option<u64> {
+        aligned(size, self.growth.alignment)
+    }
+
+    fn counters(&self, _usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
+        self.chunks.counters(uses)
     }
 }

@@ -9,7 +9,7 @@
 //! they are ordered by their bytes, and then by address, which makes the order exact. Slot 0 is a wall: it stands before the first and
 //! after the last piece of every chunk, is never free, and may be written to.
 
-use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment};
+use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment, Placement};
 
 use crate::parts::free_set::{FreeSet, Links, NONE, Nodes, SIZE_MAX};
 use crate::parts::last_uses::LastUses;
@@ -111,12 +111,13 @@ impl Chunks {
         Self { list: vec![Piece::default()], vacant: WALL, free, free_pieces: 0, chunks: 0 }
     }
 
-    pub(super) fn chunks(&self) -> u64 {
-        self.chunks
-    }
-
-    pub(super) fn free_pieces(&self) -> u64 {
-        self.free_pieces
+    /// Counters that all strategies of chunks have.
+    pub(super) fn counters(&self, uses: &LastUses) -> Vec<(&'static str, u64)> {
+        vec![
+            ("curr_chunks_num", self.chunks),
+            ("free_blocks_num", self.free_pieces),
+            ("stream_waits", uses.waits()),
+        ]
     }
 
     #[inline]
@@ -335,10 +336,11 @@ impl Chunks {
         uses.forget(slot);
     }
 
-    /// The token of a block.
+    /// A block as a whole.
     #[inline]
-    pub(super) fn token(&self, slot: u32) -> Block {
-        Block(u64::from(self.get(slot).generation) << 32 | u64::from(slot))
+    pub(super) fn placement(&self, slot: u32) -> Placement {
+        let Piece { address, size, generation, .. } = *self.get(slot);
+        Placement { block: Block(u64::from(generation) << 32 | u64::from(slot)), address, size }
     }
 
     /// The slot of a live block.

@@ -17,19 +17,21 @@
 //! | `counters` | total_used and total_free move by the rounded request when it is served, but by the block when it is freed: they drift where a rest was not split off, and may wrap. They decide what counts as the first chunk | `buddy_allocator.cc` |
 //!
 //! The simulated allocator begins with its first request. The default fraction is the single-precision 0.92 as a double, the given one is a double.
-//! Bytes: a placement has the block less its 64 B header. What else is around the rules is told in `body` beside this file. Not modelled: a
+//! Bytes: a placement has the block less its 64 B header. What else is around the rules is told in [`super`]. Not modelled: a
 //! released chunk stays in the real one's list of chunks, so that a free piece of the same place and size inside a later chunk is taken for one.
 
-use vramlab_sim::allocator::Allocator;
+use vramlab_sim::allocator::{Allocator, Block, LayoutSegment, Placement, Usage};
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
+use vramlab_sim::units::StreamId;
 
-use super::body::{Body, Heap};
 use super::chunks::Chunks;
 use super::flags::{self, with_flags};
 use super::limit::limited;
 use super::settings::{self, BUDDY, aligned};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
+use crate::parts::room::malloc;
+use crate::parts::shell::{Core, Shell};
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.
@@ -69,7 +71,7 @@ fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
         total_free: 0,
     };
     let limit = settings::mib(&options, "gpu_memory_limit_mb")?;
-    Ok(limited(Box::new(Body::new(buddy)), limit))
+    Ok(limited(Box::new(Shell::new(buddy)), limit))
 }
 
 fn inert(given: &Options) -> Vec<String> {
@@ -100,6 +102,11 @@ struct Buddy {
     huge: rustc_hash::FxHashSet<u32>,
     total_used: u64,
     total_free: u64,
+}
+
+/// Rule `round`.
+fn rounded(requested: u64) -> Option<u64> {
+    aligned(requested.checked_add(HEADER)?, UNIT)
 }
 
 impl Buddy {
@@ -148,12 +155,9 @@ impl Buddy {
     }
 
     fn malloc(&mut self, driver: &mut dyn Driver, size: u64) -> Result<Option<u64>, DriverError> {
-        let address = match driver.malloc(size) {
-            Err(DriverError::OutOfMemory { .. }) => return Ok(None),
-            address => address?,
-        };
-        self.reserved += size;
-        Ok(Some(address))
+        let address = malloc(driver, size)?;
+        self.reserved += address.map_or(0, |_| size);
+        Ok(address)
     }
 
     #[cold]
@@ -170,10 +174,6 @@ impl Buddy {
         Ok(Some(slot))
     }
 
-    fn rounded(requested: u64) -> Option<u64> {
-        aligned(requested.checked_add(HEADER)?, UNIT)
-    }
-
     fn return_chunk(
         &mut self,
         driver: &mut dyn Driver,
@@ -188,18 +188,18 @@ impl Buddy {
     }
 }
 
-impl Heap for Buddy {
-    const POOLS: &'static [&'static str] = &["buddy"];
-    const HEADER: u64 = HEADER;
+impl Core for Buddy {
+    const RELEASES: bool = true;
 
     #[inline]
     fn take(
         &mut self,
         driver: &mut dyn Driver,
         requested: u64,
+        _stream: StreamId,
         uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
-        let Some(size) = Self::rounded(requested) else { return Ok(None) };
+        let Some(size) = rounded(requested) else { return Ok(None) };
         let Some(max_chunk) = self.max_chunk(driver)? else { return Ok(None) };
         if size > max_chunk {
             return self.take_huge(driver, size, requested, uses);
@@ -256,25 +256,43 @@ impl Heap for Buddy {
         Ok(())
     }
 
-    fn chunks(&self) -> &Chunks {
-        &self.chunks
+    #[inline]
+    fn find(&self, block: Block) -> Option<u32> {
+        self.chunks.live(block)
     }
 
-    fn chunks_mut(&mut self) -> &mut Chunks {
-        &mut self.chunks
+    #[inline]
+    fn placement(&self, slot: u32) -> Placement {
+        let Placement { block, address, size } = self.chunks.placement(slot);
+        Placement { block, address: address + HEADER, size: size - HEADER }
+    }
+
+    #[inline]
+    fn size(&self, slot: u32) -> u64 {
+        self.chunks.get(slot).size
+    }
+
+    fn largest_free(&mut self) -> u64 {
+        self.chunks.largest()
+    }
+
+    fn walk(&self) -> Vec<LayoutSegment> {
+        self.chunks.walk(&["buddy"], false)
     }
 
     fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    fn rounded(&self, size: u64) -> u64 {
-        Self::rounded(size).unwrap_or(size)
+    fn rounded(&self, size: u64) -> Option<u64> {
+        rounded(size)
     }
 
-    fn counters(&self, list: &mut Vec<(&'static str, u64)>) {
+    fn counters(&self, _usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
+        let mut list = self.chunks.counters(uses);
         list.push(("total_used", self.total_used));
         list.push(("total_free", self.total_free));
         list.push(("max_chunk", self.max_chunk.unwrap_or(0)));
+        list
     }
 }

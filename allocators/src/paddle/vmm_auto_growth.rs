@@ -13,19 +13,19 @@
 //! | `never` | nothing is ever returned: `empty_cache` and `trim` do nothing | vm01 |
 //! | `warm_up` | an addition: `warm_up=SIZE` is a growth by that much in whole pages before the first request is served | - |
 //!
-//! Each growth is one `cuMemCreate` with its map and access calls. What else is around the rules is told in `body` beside this file. Not modelled: the newer
+//! Each growth is one `cuMemCreate` with its map and access calls. What else is around the rules is told in [`super`]. Not modelled: the newer
 //! pools by size (`FLAGS_vmm_*`). On a device without virtual memory Paddle falls back to `paddle.auto_growth`; here the driver's refusal ends the run.
 
-use vramlab_sim::allocator::Allocator;
+use vramlab_sim::allocator::{Allocator, Block, LayoutSegment, Placement, Usage};
 use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
-use vramlab_sim::units::Bytes;
+use vramlab_sim::units::{Bytes, StreamId};
 
-use super::body::{Body, Heap};
 use super::chunks::Chunks;
 use super::flags::{self, with_flags};
 use super::settings::{self, VMM, aligned};
 use crate::options::{OptionError, Options};
 use crate::parts::last_uses::LastUses;
+use crate::parts::shell::{Core, Shell};
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.
@@ -44,7 +44,7 @@ const POOL: u8 = 0;
 
 fn new(options: &Options) -> Result<Box<dyn Allocator>, OptionError> {
     let options = with_flags(STRATEGY.name, options, VMM)?;
-    Ok(Box::new(Body::new(Vmm {
+    Ok(Box::new(Shell::new(Vmm {
         alignment: settings::alignment(&options)?,
         warm_up: settings::warm_up(&options)?,
         chunks: Chunks::new(1),
@@ -146,15 +146,13 @@ fn map(driver: &mut dyn Driver, address: Address, size: u64) -> Result<bool, Dri
     Ok(true)
 }
 
-impl Heap for Vmm {
-    const POOLS: &'static [&'static str] = &["vmm"];
-    const VIRTUAL: bool = true;
-
+impl Core for Vmm {
     #[inline]
     fn take(
         &mut self,
         driver: &mut dyn Driver,
         requested: u64,
+        _stream: StreamId,
         uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
         let Some(size) = aligned(requested, self.alignment) else { return Ok(None) };
@@ -191,32 +189,35 @@ impl Heap for Vmm {
         Ok(())
     }
 
-    fn release(
-        &mut self,
-        _driver: &mut dyn Driver,
-        _keep: u64,
-        _uses: &mut LastUses,
-    ) -> Result<(), DriverError> {
-        Ok(())
+    #[inline]
+    fn find(&self, block: Block) -> Option<u32> {
+        self.chunks.live(block)
     }
 
-    fn chunks(&self) -> &Chunks {
-        &self.chunks
+    #[inline]
+    fn placement(&self, slot: u32) -> Placement {
+        self.chunks.placement(slot)
     }
 
-    fn chunks_mut(&mut self) -> &mut Chunks {
-        &mut self.chunks
+    fn largest_free(&mut self) -> u64 {
+        self.chunks.largest()
+    }
+
+    fn walk(&self) -> Vec<LayoutSegment> {
+        self.chunks.walk(&["vmm"], true)
     }
 
     fn reserved(&self) -> u64 {
         self.space.map_or(0, |space| space.mapped)
     }
 
-    fn rounded(&self, size: u64) -> u64 {
-        aligned(size, self.alignment).unwrap_or(size)
+    fn rounded(&self, size: u64) -> Option<u64> {
+        aligned(size, self.alignment)
     }
 
-    fn counters(&self, list: &mut Vec<(&'static str, u64)>) {
+    fn counters(&self, _usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
+        let mut list = self.chunks.counters(uses);
         list.push(("growths", self.growths));
+        list
     }
 }

@@ -8,14 +8,8 @@ use vramlab_sim::driver::{Address, Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
 use super::nulls::Nulls;
-
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    /// 0 while the slot is vacant.
-    address: Address,
-    size: u64,
-    generation: u32,
-}
+use super::pieces::Segment;
+use super::tokens::Tokens;
 
 /// How a range is made.
 type Malloc = fn(&mut dyn Driver, u64) -> Result<Address, DriverError>;
@@ -26,8 +20,7 @@ pub(crate) struct Direct {
     /// Name in layouts.
     pool: &'static str,
     malloc: Malloc,
-    ranges: Vec<Range>,
-    vacant: Vec<u32>,
+    ranges: Tokens<Segment>,
     nulls: Nulls,
     bytes: u64,
 }
@@ -40,14 +33,7 @@ impl Direct {
 
     /// Ranges of another call, which `cudaFree` gives back.
     pub(crate) fn of(pool: &'static str, malloc: Malloc) -> Self {
-        Self {
-            pool,
-            malloc,
-            ranges: Vec::new(),
-            vacant: Vec::new(),
-            nulls: Nulls::default(),
-            bytes: 0,
-        }
+        Self { pool, malloc, ranges: Tokens::default(), nulls: Nulls::default(), bytes: 0 }
     }
 
     fn malloc(
@@ -73,54 +59,35 @@ impl Direct {
             }
             Err(error) => return Err(error.into()),
         };
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.ranges.push(Range { address: 0, size: 0, generation: 0 });
-            (self.ranges.len() - 1) as u32
-        });
-        let range = &mut self.ranges[slot as usize];
-        *range = Range { address, size, generation: range.generation.wrapping_add(1) };
         self.bytes += size;
-        let block = Block(u64::from(range.generation) << 32 | u64::from(slot));
-        Ok(Placement { block, address, size })
+        Ok(Placement { block: self.ranges.insert(Segment { address, size }), address, size })
     }
 
     /// Is the token live?
     fn check(&self, block: Block) -> Result<(), AllocError> {
-        let range = self.ranges.get(block.0 as u32 as usize);
-        let live = range.is_some_and(|range| {
-            range.address != 0 && u64::from(range.generation) == block.0 >> 32
-        });
-        if live || self.nulls.is_live(block) {
-            Ok(())
-        } else {
-            Err(AllocError::UnknownBlock(block))
-        }
+        if Nulls::owns(block) { self.nulls.check(block) } else { self.ranges.get(block).map(drop) }
     }
 
     fn give(&mut self, driver: &mut dyn Driver, block: Block) -> Result<(), AllocError> {
-        self.check(block)?;
-        if self.nulls.take(block) {
-            return Ok(());
+        if Nulls::owns(block) {
+            return self.nulls.free(block);
         }
-        let slot = block.0 as u32;
-        let range = self.ranges[slot as usize];
-        driver.free(range.address)?;
-        self.ranges[slot as usize].address = 0;
-        self.vacant.push(slot);
-        self.bytes -= range.size;
+        let Segment { address, size } = *self.ranges.get(block)?;
+        driver.free(address)?;
+        self.ranges.remove(block);
+        self.bytes -= size;
         Ok(())
     }
 
     /// A segment of one block for each range.
     fn layout(&self) -> Layout {
-        let segment = |range: &Range| {
-            let Range { address, size, .. } = *range;
+        let segment = |range: &Segment| {
+            let Segment { address, size } = *range;
             let state = BlockState::Allocated;
             let blocks = vec![LayoutBlock { address, size, requested: size, state, age: 0 }];
             LayoutSegment { address, size, pool: self.pool, blocks, ..LayoutSegment::default() }
         };
-        let live = self.ranges.iter().filter(|range| range.address != 0);
-        let mut segments: Vec<LayoutSegment> = live.map(segment).collect();
+        let mut segments: Vec<LayoutSegment> = self.ranges.iter().map(segment).collect();
         segments.sort_unstable_by_key(|segment| segment.address);
         Layout { segments }
     }

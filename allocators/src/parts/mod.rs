@@ -6,7 +6,6 @@ pub(crate) mod area;
 pub(crate) mod bfc;
 pub(crate) mod direct;
 pub(crate) mod free_lists;
-pub(crate) mod front;
 #[cfg(test)]
 pub(crate) mod lab;
 pub(crate) mod last_uses;
@@ -17,6 +16,9 @@ pub(crate) mod nulls;
 pub(crate) mod owned_pieces;
 pub(crate) mod past;
 pub(crate) mod pieces;
+pub(crate) mod resource;
+pub(crate) mod room;
+pub(crate) mod shell;
 pub(crate) mod size_order;
 pub(crate) mod stream_numbers;
 pub(crate) mod stream_pool;

@@ -1,7 +1,7 @@
 //! Null placements: what a request for 0 bytes gets.
 
 use rustc_hash::FxHashSet;
-use vramlab_sim::allocator::{Block, Placement};
+use vramlab_sim::allocator::{AllocError, Block, Placement};
 
 /// The low half of every null token; no slot has this number.
 pub(crate) const NULL_SLOT: u32 = u32::MAX;
@@ -36,6 +36,22 @@ impl Nulls {
         Self::owns(block) && self.live.contains(&((block.0 >> 32) as u32))
     }
 
+    /// Is it live?
+    ///
+    /// # Errors
+    /// [`AllocError::UnknownBlock`] if it is not.
+    pub(crate) fn check(&self, block: Block) -> Result<(), AllocError> {
+        self.is_live(block).then_some(()).ok_or(AllocError::UnknownBlock(block))
+    }
+
+    /// Takes one back.
+    ///
+    /// # Errors
+    /// [`AllocError::UnknownBlock`] if it is not live.
+    pub(crate) fn free(&mut self, block: Block) -> Result<(), AllocError> {
+        self.take(block).then_some(()).ok_or(AllocError::UnknownBlock(block))
+    }
+
     /// Takes one back; false if it is not live.
     pub(crate) fn take(&mut self, block: Block) -> bool {
         Self::owns(block) && self.live.remove(&((block.0 >> 32) as u32))
@@ -55,5 +71,8 @@ mod tests {
         assert!(nulls.take(a.block));
         assert!(!nulls.take(a.block));
         assert!(nulls.is_live(b.block));
+        let unknown = Err(AllocError::UnknownBlock(a.block));
+        assert_eq!((nulls.check(a.block), nulls.free(a.block)), (unknown.clone(), unknown));
+        assert_eq!((nulls.check(b.block), nulls.free(b.block)), (Ok(()), Ok(())));
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //! Source: the boundary tags of D. Knuth, The Art of Computer Programming 1, section 2.5, kept beside the memory instead of in it.
 
-use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment};
+use vramlab_sim::allocator::{Block, BlockState, LayoutBlock, LayoutSegment, Placement};
 use vramlab_sim::units::StreamId;
 
 /// No slot.
@@ -173,9 +173,15 @@ impl Pieces {
 
     /// Drops a free piece that is a whole segment.
     pub(crate) fn remove(&mut self, slot: u32) -> Segment {
-        let piece = *self.get(slot);
-        debug_assert!(piece.is_free() && piece.is_whole());
+        debug_assert!(self.get(slot).is_free() && self.get(slot).is_whole());
+        let segment = self.extent(slot);
         self.vacate(slot);
+        segment
+    }
+
+    /// The memory of a piece.
+    pub(crate) fn extent(&self, slot: u32) -> Segment {
+        let piece = self.get(slot);
         Segment { address: piece.address(), size: self.bytes(piece.units) }
     }
 
@@ -304,6 +310,17 @@ impl Pieces {
         self.vacate(low);
     }
 
+    /// The block in a slot, as a whole.
+    #[inline]
+    pub(crate) fn placement(&self, slot: u32) -> Placement {
+        let piece = self.get(slot);
+        Placement {
+            block: Block(u64::from(piece.generation) << 32 | u64::from(slot)),
+            address: piece.address(),
+            size: self.bytes(piece.units),
+        }
+    }
+
     /// The slot of a live block.
     #[inline]
     pub(crate) fn find(&self, token: Block) -> Option<u32> {
@@ -322,12 +339,6 @@ impl Pieces {
             .collect();
         heads.sort_unstable_by_key(|slot| self.get(*slot).address());
         heads
-    }
-
-    /// The neighbour above, or [`NIL`].
-    #[inline]
-    pub(crate) fn next(&self, slot: u32) -> u32 {
-        self.get(slot).next
     }
 
     /// A piece and all that follow it in its segment.

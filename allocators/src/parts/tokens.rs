@@ -1,4 +1,5 @@
-//! Tokens of a wrapper: it hands out its own, since the strategies inside, of which there may be several, each have theirs.
+//! Tokens where blocks have no slots of their own: of plain ranges, and of a wrapper, which hands out its own since the strategies
+//! inside, of which there may be several, each have theirs.
 
 use vramlab_sim::allocator::{AllocError, Block, BlockState, Layout};
 

@@ -192,10 +192,6 @@ impl Planned {
         answer
     }
 
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
-    }
-
     fn find(&self, block: Block) -> Result<u32, AllocError> {
         self.area.find(block).ok_or(AllocError::UnknownBlock(block))
     }
@@ -272,7 +268,7 @@ impl Allocator for Planned {
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         if !Area::owns(block) {
             return self.fallback.free(driver, block, stream);
@@ -286,10 +282,8 @@ impl Allocator for Planned {
         match subject(&notice) {
             Some(block) if Nulls::owns(block) => {
                 match notice {
-                    Notice::RecordStream { .. } if !self.nulls.is_live(block) => {
-                        return Err(AllocError::UnknownBlock(block));
-                    }
-                    Notice::FreeDeferred { .. } => self.free_null(block)?,
+                    Notice::RecordStream { .. } => self.nulls.check(block)?,
+                    Notice::FreeDeferred { .. } => self.nulls.free(block)?,
                     _ => {}
                 }
                 return Ok(Reply::Done);

@@ -11,7 +11,7 @@
 //! | `free_elsewhere` | a block that is not in the freeing stream's own arena: the stream is waited for (a large block whose superblock moved: for the second time), and the block goes back to whichever superblock holds it | `deallocate_from_other_arena`; ra03, ra04 |
 //! | `kept` | a superblock that becomes wholly free stays with its stream; one of the global arena joins neighbours that are wholly free | `deallocate_from_superblock_sync`, `coalesce`; ra02, ra09 |
 //! | `defragment` | no room: the device is waited for, all superblocks of all streams go to the global arena, also those in use, and the request is tried once more. They stay there if it fails | `defragment`, `clean`; ra05, ra06, ra09 |
-//! | `front` | frees without a stream, recorded streams, deferred frees: the table of `front` in [`crate::parts`] | - |
+//! | `resource` | frees without a stream, recorded streams, deferred frees: the table of `resource` in [`crate::parts`] | - |
 //!
 //! Source: `cpp/src/mr/detail/arena_memory_resource_impl.cpp` and `cpp/include/rmm/mr/detail/arena.hpp`, rapidsai/rmm 5d50a37b; equal to its recordings in
 //! `golden/rmm`. Left out: arenas of threads (per-thread default streams), size classes (a build option), the log on failure.
@@ -22,10 +22,11 @@ use vramlab_sim::units::{Bytes, StreamId};
 
 use super::ALIGNMENT;
 use super::coalescing::DEFAULT_STREAM;
-use super::settings::{malloc, out_of_memory, rounded, size};
+use super::settings::{rounded, size};
 use super::superblocks::{GLOBAL, SUPERBLOCK_MIN, Superblocks};
 use crate::options::{OptionDoc, OptionError, Options};
-use crate::parts::front::{Front, Resource};
+use crate::parts::resource::{Front, Resource};
+use crate::parts::room::{malloc, out_of_memory};
 use crate::parts::stream_numbers::StreamNumbers;
 use crate::registry::{Status, Strategy};
 

@@ -24,7 +24,7 @@ use super::blocks::Bins;
 use super::coalescing::{DEFAULT_STREAM, Pool};
 use super::settings::{self, PoolSettings, given};
 use crate::options::{OptionDoc, OptionError, Options};
-use crate::parts::front::{Front, Resource};
+use crate::parts::resource::{Front, Resource};
 use crate::registry::{Status, Strategy};
 
 const MIN: OptionDoc = OptionDoc {

@@ -4,10 +4,11 @@ use vramlab_sim::allocator::{AllocError, Block, LayoutSegment, Placement, Usage}
 use vramlab_sim::driver::{Driver, DriverError, DriverExt};
 use vramlab_sim::units::StreamId;
 
-use super::settings::{PoolSettings, malloc, out_of_memory, rounded};
+use super::settings::{PoolSettings, rounded};
 use super::streams::{Lists, Streams};
 use crate::parts::free_lists::FreeLists;
 use crate::parts::owned_pieces::{OwnedPieces, State};
+use crate::parts::room::{malloc, out_of_memory};
 
 /// The stream in whose list the initial block is (`cuda_stream_legacy`).
 pub(super) const DEFAULT_STREAM: StreamId = StreamId(0);

@@ -9,7 +9,7 @@
 //! | `batch` | when no list has a block, another batch of that many is taken as one device allocation and put into the own list in address order | `expand_pool`, `blocks_from_upstream` |
 //! | `no_return` | nothing goes back before the resource ends | `release` |
 //! | `streams` | lists of other streams are taken from and merged as in the pool: the table of `streams` beside this file | `stream_ordered_memory_resource` |
-//! | `front` | frees without a stream, recorded streams, deferred frees: the table of `front` in [`crate::parts`] | - |
+//! | `resource` | frees without a stream, recorded streams, deferred frees: the table of `resource` in [`crate::parts`] | - |
 //!
 //! Source: `cpp/src/mr/detail/fixed_size_memory_resource_impl.cpp` and `cpp/include/rmm/mr/detail/fixed_size_free_list.hpp`, rapidsai/rmm 5d50a37b.
 
@@ -22,9 +22,10 @@ use vramlab_sim::units::{Bytes, StreamId};
 use super::ALIGNMENT;
 use super::blocks::Bins;
 use super::coalescing::DEFAULT_STREAM;
-use super::settings::{VERSION, malloc, out_of_memory, record_merged, rounded, size};
+use super::settings::{VERSION, record_merged, rounded, size};
 use crate::options::{OptionDoc, OptionError, Options};
-use crate::parts::front::{Front, Resource};
+use crate::parts::resource::{Front, Resource};
+use crate::parts::room::{malloc, out_of_memory};
 use crate::registry::{Status, Strategy};
 
 const DEFAULT_BLOCK_SIZE: u64 = Bytes::mib(1).0;

@@ -1,6 +1,6 @@
 //! RAPIDS Memory Manager's memory resources over plain device memory, as rapidsai/rmm has them in 26.06 and 26.08.
 //!
-//! A resource is made with the program and asks the device then; here it does so at the first request (see [`crate::parts`]'s `front`), or at once
+//! A resource is made with the program and asks the device then; here it does so at the first request (see [`crate::parts`]'s `resource`), or at once
 //! with [`construct`].
 
 pub mod arena;
@@ -19,7 +19,7 @@ use vramlab_sim::allocator::{AllocError, Allocator};
 use vramlab_sim::driver::Driver;
 
 use crate::options::{OptionError, Options};
-use crate::parts::front::{Front, Resource};
+use crate::parts::resource::{Front, Resource};
 
 /// Sizes of the pool are rounded up to this, and sizes of resources are multiples of it (`CUDA_ALLOCATION_ALIGNMENT`).
 pub(crate) const ALIGNMENT: u64 = 256;

@@ -13,7 +13,7 @@
 //! | `out_of_memory` | leaves the lists merged; no chunk goes back before the pool ends | rp14, rp19 |
 //! | `default_initial` | half of the free device memory, rounded down to 256, as Python's `PoolMemoryResource` without a size; C++ must be given one | `_memory_resource.pyx`, `percent_of_free_device_memory` |
 //! | `reclaim` | not in 26.08: before the maximum refuses a request, whole free chunks go back, lowest address first, until it would fit | rapidsai/rmm#2470 (26.10), read only, not run |
-//! | `front` | frees without a stream, recorded streams, deferred frees: the table of `front` in [`crate::parts`] | - |
+//! | `resource` | frees without a stream, recorded streams, deferred frees: the table of `resource` in [`crate::parts`] | - |
 //!
 //! Source: `cpp/src/mr/detail/pool_memory_resource_impl.cpp` and `cpp/include/rmm/mr/detail/coalescing_free_list.hpp`, rapidsai/rmm 5d50a37b (2 July 2026), where
 //! they are as in 26.06; equal to its recordings in `golden/rmm`. RMM searches lists one block after the other; here each is a search structure with the
@@ -27,7 +27,7 @@ use vramlab_sim::units::StreamId;
 pub(super) use super::coalescing::Pool;
 use super::settings::{PoolSettings, inert};
 use crate::options::{OptionError, Options};
-use crate::parts::front::{Front, Resource};
+use crate::parts::resource::{Front, Resource};
 use crate::registry::{Status, Strategy};
 
 /// The registry's line.

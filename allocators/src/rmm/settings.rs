@@ -3,8 +3,8 @@
 //! Sizes are written as in RMM's Python (`parse_bytes`): a number with B, KB, MB, GB, TB or KiB, MiB, GiB, TiB, in any case; `None` or `null` is Python's
 //! `None`.
 
-use vramlab_sim::allocator::{AllocError, OutOfMemory, Usage};
-use vramlab_sim::driver::{Driver, DriverError, DriverExt};
+use vramlab_sim::allocator::AllocError;
+use vramlab_sim::driver::{Driver, DriverExt};
 use vramlab_sim::units::Bytes;
 
 use super::ALIGNMENT;
@@ -160,33 +160,4 @@ fn aligned(size: Option<u64>, doc: &OptionDoc) -> Result<Option<u64>, OptionErro
 pub(super) fn rounded(size: u64) -> Result<u64, AllocError> {
     size.checked_next_multiple_of(ALIGNMENT)
         .ok_or(AllocError::InvalidSize { asked: size, why: "rounded up to 256 it passes 2^64" })
-}
-
-/// Asks the device for `size` bytes; none if it has no such room.
-///
-/// # Errors
-/// Any other driver error.
-pub(super) fn malloc(driver: &mut dyn Driver, size: u64) -> Result<Option<u64>, DriverError> {
-    match driver.malloc(size) {
-        Ok(address) => Ok(Some(address)),
-        Err(DriverError::OutOfMemory { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Out of memory, with the numbers.
-pub(super) fn out_of_memory(
-    driver: &mut dyn Driver,
-    asked: u64,
-    usage: Usage,
-    largest_free: u64,
-    limit: Option<u64>,
-) -> AllocError {
-    let Usage { active, reserved, .. } = usage;
-    match driver.mem_info() {
-        Ok((device_free, _)) => {
-            OutOfMemory { asked, device_free, reserved, active, largest_free, limit }.into()
-        }
-        Err(error) => error.into(),
-    }
 }

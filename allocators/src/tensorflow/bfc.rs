@@ -24,7 +24,7 @@
 //! Not modelled: the 21 bins (they change no answer); the alignment above 256 B and the two-ended regions of newer versions. One thing is theirs: a size that 0.9
 //! does not make smaller loses 256 B (the recorded version tries it for ever). A device with more than 1 TiB has a limit of 1 TiB.
 
-use vramlab_sim::allocator::{AllocError, Notice, Reply};
+use vramlab_sim::allocator::{AllocError, Notice, Reply, Usage};
 use vramlab_sim::driver::{Driver, DriverError};
 use vramlab_sim::units::{Bytes, StreamId};
 
@@ -32,9 +32,11 @@ use super::limit::Limit;
 use super::options::{self, Settings};
 use super::timestamps::Timestamps;
 use crate::options::Options;
-use crate::parts::bfc::chunks::{Always, Chunks};
-use crate::parts::bfc::front::{Arena, Book, Front};
+use crate::parts::bfc::arena::{Arena, Book, Booked};
+use crate::parts::bfc::chunks::{Always, Chunks, Idle};
 use crate::parts::bfc::growth;
+use crate::parts::last_uses::LastUses;
+use crate::parts::pieces::Pieces;
 use crate::parts::size_order::SizeOrder;
 use crate::registry::{Made, Status, Strategy};
 
@@ -54,7 +56,7 @@ pub const STRATEGY: Strategy = Strategy::plain(
 .inert(options::inert);
 
 fn new(options: &Options) -> Made {
-    Ok(Box::new(Front::new(Bfc::new(Settings::bfc(STRATEGY.name, options)?))))
+    Ok(Box::new(Booked::shell(Bfc::new(Settings::bfc(STRATEGY.name, options)?))))
 }
 
 /// The rules.
@@ -105,14 +107,14 @@ impl Bfc {
 
     /// A free chunk, cut to size (rules `best_fit`, `split`).
     #[inline]
-    fn find(&mut self, book: &mut Book, units: u32) -> Option<u32> {
+    fn find(&mut self, units: u32, uses: &mut LastUses) -> Option<u32> {
         let mut found = self.free.smallest_from(&self.chunks.pieces, units)?;
         if let Some(times) = &self.times {
             while !times.allows(found) {
                 found = self.free.next(&self.chunks.pieces, found)?;
             }
         }
-        let rest = self.chunks.cut(&mut self.free, found, units, &mut book.uses);
+        let rest = self.chunks.cut(&mut self.free, found, units, uses);
         if let (Some(times), Some(rest)) = (&mut self.times, rest) {
             times.split(found, rest);
         }
@@ -125,8 +127,9 @@ impl Bfc {
         driver: &mut dyn Driver,
         book: &mut Book,
         bytes: u64,
+        uses: &mut LastUses,
     ) -> Result<bool, DriverError> {
-        let available = growth::available(self.limit(driver)?, book.usage.reserved);
+        let available = growth::available(self.limit(driver)?, book.reserved);
         if bytes > available {
             return Ok(false);
         }
@@ -141,14 +144,19 @@ impl Bfc {
         } else {
             self.chunks.add(segment)
         };
-        book.uses.fresh(slot);
+        uses.fresh(slot);
+        self.settle_new(slot, uses);
+        Ok(true)
+    }
+
+    /// A chunk of memory that nobody has used.
+    fn settle_new(&mut self, slot: u32, uses: &mut LastUses) {
         match &mut self.times {
             None => {
-                self.chunks.settle(&mut self.free, slot, &mut Always, &mut book.uses);
+                self.chunks.settle(&mut self.free, slot, &mut Always, uses);
             }
-            Some(times) => times.settle(&mut self.chunks, &mut self.free, slot, &mut book.uses),
+            Some(times) => times.settle(&mut self.chunks, &mut self.free, slot, uses),
         }
-        Ok(true)
     }
 
     /// Returns all regions without a live chunk, if that could help a request of `bytes` (rule `garbage_collection`).
@@ -157,24 +165,30 @@ impl Bfc {
         driver: &mut dyn Driver,
         book: &mut Book,
         bytes: u64,
+        uses: &mut LastUses,
     ) -> Result<bool, DriverError> {
         if !self.settings.garbage_collection {
             return Ok(false);
         }
         let idle = self.chunks.idle();
-        let freed: u64 = idle.iter().map(|(_, size)| size).sum();
-        let held_by_others = book.usage.reserved - freed;
+        let freed: u64 = idle.iter().map(Idle::size).sum();
+        let held_by_others = book.reserved - freed;
         if freed == 0 || bytes > self.limit(driver)?.saturating_sub(held_by_others) {
             return Ok(false);
         }
-        for (head, _) in idle {
+        for Idle { head, mallocs } in idle {
+            let (given, answer) = book.give_back(driver, &mallocs, uses);
             let free = &mut self.free;
-            let (mallocs, size) = self.chunks.remove(head, |pieces, slot| {
+            let out = |pieces: &mut Pieces, slot| {
                 let piece = *pieces.get(slot);
                 free.remove(pieces, slot, piece.units, piece.address());
-                book.uses.forget(slot);
-            });
-            book.give_back(driver, &mallocs, size)?;
+            };
+            if given > 0
+                && let Some(rest) = self.chunks.gave_back(head, given, uses, out)
+            {
+                self.settle_new(rest, uses);
+            }
+            answer?;
         }
         Ok(true)
     }
@@ -186,23 +200,24 @@ impl Bfc {
         driver: &mut dyn Driver,
         book: &mut Book,
         units: u32,
+        uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
         let bytes = self.chunks.pieces.bytes(units);
-        if self.extend(driver, book, bytes)?
-            && let Some(found) = self.find(book, units)
+        if self.extend(driver, book, bytes, uses)?
+            && let Some(found) = self.find(units, uses)
         {
             return Ok(Some(found));
         }
         if let Some(times) = &mut self.times
             && times.freed_by == 0
             && times.are_waiting()
-            && times.merge_until(&mut self.chunks, &mut self.free, units, &mut book.uses)
-            && let Some(found) = self.find(book, units)
+            && times.merge_until(&mut self.chunks, &mut self.free, units, uses)
+            && let Some(found) = self.find(units, uses)
         {
             return Ok(Some(found));
         }
-        if self.collect(driver, book, bytes)? && self.extend(driver, book, bytes)? {
-            return Ok(self.find(book, units));
+        if self.collect(driver, book, bytes, uses)? && self.extend(driver, book, bytes, uses)? {
+            return Ok(self.find(units, uses));
         }
         Ok(None)
     }
@@ -226,7 +241,12 @@ impl Arena for Bfc {
     const POOL: &'static str = "bfc";
 
     #[inline]
-    fn chunks(&mut self) -> &mut Chunks {
+    fn chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+
+    #[inline]
+    fn chunks_mut(&mut self) -> &mut Chunks {
         &mut self.chunks
     }
 
@@ -237,13 +257,14 @@ impl Arena for Bfc {
         book: &mut Book,
         units: u32,
         _stream: StreamId,
+        uses: &mut LastUses,
     ) -> Result<Option<u32>, DriverError> {
         if let Some(times) = &mut self.times {
-            times.merge_safe(&mut self.chunks, &mut self.free, &mut book.uses);
+            times.merge_safe(&mut self.chunks, &mut self.free, uses);
         }
-        let taken = match self.find(book, units) {
+        let taken = match self.find(units, uses) {
             Some(found) => Some(found),
-            None => self.miss(driver, book, units)?,
+            None => self.miss(driver, book, units, uses)?,
         };
         if let Some(times) = &mut self.times {
             times.freed_by = 0;
@@ -252,10 +273,10 @@ impl Arena for Bfc {
     }
 
     #[inline]
-    fn give(&mut self, book: &mut Book, slot: u32) {
+    fn give(&mut self, slot: u32, uses: &mut LastUses) {
         match &mut self.times {
             None => {
-                self.chunks.settle(&mut self.free, slot, &mut Always, &mut book.uses);
+                self.chunks.settle(&mut self.free, slot, &mut Always, uses);
             }
             Some(times) => {
                 times.freed(slot);
@@ -278,6 +299,7 @@ impl Arena for Bfc {
         _driver: &mut dyn Driver,
         _book: &mut Book,
         notice: Notice<'_>,
+        _uses: &mut LastUses,
     ) -> Result<Reply, AllocError> {
         match notice {
             Notice::Set { key, value } => self.set(key, value),
@@ -286,8 +308,7 @@ impl Arena for Bfc {
         }
     }
 
-    fn counters(&self, book: &Book) -> Vec<(&'static str, u64)> {
-        let usage = book.usage;
+    fn counters(&self, book: &Book, usage: Usage, uses: &LastUses) -> Vec<(&'static str, u64)> {
         vec![
             ("num_allocs", book.allocs),
             ("bytes_in_use", usage.active),
@@ -298,7 +319,7 @@ impl Arena for Bfc {
             ("peak_pool_bytes", book.peak_reserved),
             ("largest_free_block_bytes", self.chunks.pieces.bytes(self.largest_free())),
             ("curr_region_allocation_bytes", self.next_region),
-            ("stream_waits", book.uses.waits()),
+            ("stream_waits", uses.waits()),
         ]
     }
 }

@@ -107,6 +107,21 @@ fn regions_that_were_joined_go_back_together() {
     assert_eq!(probe.reserved(), 16 * MIB);
 }
 
+/// The first of a region's two mallocs went back, the second did not: the rest stays a region.
+#[test]
+fn a_joined_region_that_goes_back_in_part_keeps_its_rest() {
+    let options = "allow_growth=true,coalesce_regions=true,memory_limit=16MiB";
+    let mut probe = Probe::new(&format!("tensorflow.bfc:{options}"));
+    let blocks = [2, 4].map(|mib| probe.alloc(mib * MIB));
+    probe.free_all(blocks);
+    let failed = DriverError::Failed { call: "cudaFree", what: "on cue".into() };
+    probe.machine.fail_on("cudaFree", 1, failed.clone());
+    assert_eq!(probe.try_alloc(16 * MIB, 0), Err(AllocError::Driver(failed)));
+    assert_eq!(probe.reserved(), 4 * MIB);
+    assert_eq!(probe.place(4 * MIB), 0, "it serves again");
+    assert_eq!(probe.reserved(), 4 * MIB);
+}
+
 #[test]
 fn a_driver_error_passes_through_and_the_books_hold() {
     let mut probe = Probe::new("tensorflow.bfc:allow_growth=true,memory_limit=16MiB");

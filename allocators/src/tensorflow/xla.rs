@@ -11,7 +11,7 @@
 use super::bfc::Bfc;
 use super::options::{self, Settings};
 use crate::options::Options;
-use crate::parts::bfc::front::Front;
+use crate::parts::bfc::arena::Booked;
 use crate::registry::{Made, Status, Strategy};
 
 /// The registry's line.
@@ -24,5 +24,5 @@ pub const STRATEGY: Strategy = Strategy::plain(
 );
 
 fn new(options: &Options) -> Made {
-    Ok(Box::new(Front::new(Bfc::new(Settings::xla(STRATEGY.name, options)?))))
+    Ok(Box::new(Booked::shell(Bfc::new(Settings::xla(STRATEGY.name, options)?))))
 }

@@ -28,13 +28,28 @@ struct Region {
     head: u32,
     address: Address,
     size: u64,
-    /// One, or more where regions that touch were joined.
-    mallocs: Vec<Address>,
+    /// One, or more where regions that touch were joined, in address order.
+    mallocs: Vec<Segment>,
 }
 
 impl Region {
     fn end(&self) -> Address {
         self.address + self.size
+    }
+}
+
+/// A region without a live chunk.
+pub(crate) struct Idle {
+    /// Its first chunk.
+    pub(crate) head: u32,
+    /// What goes back to the driver for it, in address order.
+    pub(crate) mallocs: Vec<Segment>,
+}
+
+impl Idle {
+    /// Its bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.mallocs.iter().map(|malloc| malloc.size).sum()
     }
 }
 
@@ -139,7 +154,7 @@ impl Chunks {
         let head = self.pieces.add(segment);
         let Segment { address, size } = segment;
         let at = self.regions.partition_point(|region| region.address < address);
-        self.regions.insert(at, Region { head, address, size, mallocs: vec![address] });
+        self.regions.insert(at, Region { head, address, size, mallocs: vec![segment] });
         head
     }
 
@@ -153,30 +168,40 @@ impl Chunks {
         let slot = self.pieces.add(segment);
         self.pieces.append(tail, slot);
         self.regions[at].size += segment.size;
-        self.regions[at].mallocs.push(segment.address);
+        self.regions[at].mallocs.push(segment);
         slot
     }
 
-    /// First chunks of the regions without a live chunk, in address order, and the regions' sizes.
-    pub(crate) fn idle(&self) -> Vec<(u32, u64)> {
+    /// The regions without a live chunk, in address order.
+    pub(crate) fn idle(&self) -> Vec<Idle> {
         let is_idle = |region: &&Region| self.pieces.from(region.head).all(|(_, p)| p.is_free());
-        self.regions.iter().filter(is_idle).map(|region| (region.head, region.size)).collect()
+        let idle = |region: &Region| Idle { head: region.head, mallocs: region.mallocs.clone() };
+        self.regions.iter().filter(is_idle).map(idle).collect()
     }
 
-    /// Drops an idle region, whose chunks are taken out of the orders that `order_of` tells of; what goes back to the driver.
-    pub(crate) fn remove(
+    /// Of an idle region the first `given` mallocs went back. Its chunks are taken out of their orders by `out`; what is left of it is one
+    /// free chunk, in no order yet.
+    pub(crate) fn gave_back(
         &mut self,
         head: u32,
+        given: usize,
+        uses: &mut LastUses,
         mut out: impl FnMut(&mut Pieces, u32),
-    ) -> (Vec<Address>, u64) {
+    ) -> Option<u32> {
+        let at = self.regions.iter().position(|region| region.head == head)?;
         let slots: Vec<u32> = self.pieces.from(head).map(|(slot, _)| slot).collect();
-        slots.into_iter().for_each(|slot| out(&mut self.pieces, slot));
+        for slot in slots {
+            out(&mut self.pieces, slot);
+            uses.forget(slot);
+        }
         self.pieces.remove_all(head);
-        let at = self.regions.iter().position(|region| region.head == head);
-        at.map_or_else(Default::default, |at| {
-            let Region { mallocs, size, .. } = self.regions.remove(at);
-            (mallocs, size)
-        })
+        let mallocs = self.regions.remove(at).mallocs.split_off(given);
+        let address = mallocs.first()?.address;
+        let size = mallocs.iter().map(|malloc| malloc.size).sum();
+        let head = self.pieces.add(Segment { address, size });
+        uses.fresh(head);
+        self.regions.insert(at, Region { head, address, size, mallocs });
+        Some(head)
     }
 
     /// Joins all free neighbours, in all regions, into an order that is empty.
@@ -193,7 +218,7 @@ impl Chunks {
                 if self.pieces.get(at).is_free() {
                     order.insert(&mut self.pieces, at);
                 }
-                at = self.pieces.next(at);
+                at = self.pieces.after(at);
             }
         }
     }

@@ -8,8 +8,8 @@
 
 use vramlab_sim::driver::{Driver, DriverError};
 
+use super::arena::Book;
 use super::chunks::{REGION_MAX, UNIT};
-use super::front::Book;
 use crate::parts::pieces::Segment;
 
 /// Doubles `next` until it covers `bytes`; was it too small? It never passes the largest region.

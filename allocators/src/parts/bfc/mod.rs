@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`chunks`] | chunks in regions: rounding, splitting, joining, regions without a live chunk |
 //! | [`growth`] | the size of the next region, and smaller ones where the device refuses |
-//! | [`front`] | tokens, streams, deferred frees, sums: everything around the rules of an [`front::Arena`] |
+//! | [`arena`] | the seam of an [`arena::Arena`]'s rules: counts, peaks, chunks as blocks. What is around it is [`super::shell`] |
 
+pub(crate) mod arena;
 pub(crate) mod chunks;
-pub(crate) mod front;
 pub(crate) mod growth;

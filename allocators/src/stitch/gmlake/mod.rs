@@ -258,13 +258,9 @@ impl GmLake {
         Ok(())
     }
 
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
-    }
-
     fn free_deferred(&mut self, driver: &mut dyn Driver, block: Block) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let owner = self.live(block)?;
         self.book_free(driver, owner)?;
@@ -327,7 +323,7 @@ impl Allocator for GmLake {
         _stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
         if Nulls::owns(block) {
-            return self.free_null(block);
+            return self.nulls.free(block);
         }
         let owner = self.live(block)?;
         self.book_free(driver, owner)?;

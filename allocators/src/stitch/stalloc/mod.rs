@@ -209,10 +209,6 @@ impl Stalloc {
         answer
     }
 
-    fn free_null(&mut self, block: Block) -> Result<(), AllocError> {
-        if self.nulls.take(block) { Ok(()) } else { Err(AllocError::UnknownBlock(block)) }
-    }
-
     /// A notice about a cell, or a block of the static area.
     fn notice_own(&mut self, notice: &Notice<'_>) -> Result<Reply, AllocError> {
         let cell = |block| {
@@ -245,10 +241,8 @@ impl Stalloc {
 
     fn notice_null(&mut self, notice: &Notice<'_>, block: Block) -> Result<Reply, AllocError> {
         match notice {
-            Notice::RecordStream { .. } if !self.nulls.is_live(block) => {
-                return Err(AllocError::UnknownBlock(block));
-            }
-            Notice::FreeDeferred { .. } => self.free_null(block)?,
+            Notice::RecordStream { .. } => self.nulls.check(block)?,
+            Notice::FreeDeferred { .. } => self.nulls.free(block)?,
             _ => {}
         }
         Ok(Reply::Done)
@@ -310,8 +304,8 @@ impl Allocator for Stalloc {
         block: Block,
         stream: Option<StreamId>,
     ) -> Result<(), AllocError> {
-        if self.nulls.is_live(block) {
-            return self.free_null(block);
+        if Nulls::owns(block) {
+            return self.nulls.free(block);
         }
         if Cells::owns(block) {
             let at = self.cells.find(block).ok_or(AllocError::UnknownBlock(block))?;
