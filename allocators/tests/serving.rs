@@ -103,6 +103,16 @@ fn without_chunks_a_prompt_that_no_step_can_take_is_refused_with_its_numbers() {
     assert_eq!(served("serving.paged", &long).0.finished, 1);
 }
 
+/// It preempted all others, one after the other, each time that it was asked for one token more.
+#[test]
+fn a_request_that_outgrows_the_cache_is_refused_and_preempts_nobody() {
+    let long = format!("{CROWD},prompt_median=90,prompt_sigma=0,output_median=20,output_sigma=0");
+    let (served, report) = served("serving.paged:max_model_len=100", &long);
+    assert_eq!((served.refused, served.finished, served.preemptions), (60, 0, 60));
+    let words = report.first_oom.expect("the words of it");
+    assert_eq!(words, "a sequence of 101 tokens; the cache takes at most 100");
+}
+
 #[test]
 fn a_model_that_does_not_fit_serves_nobody() {
     let (served, report) = served("serving.paged", &format!("{CROWD},weights=90GiB"));

@@ -339,7 +339,13 @@ impl Scheduler {
                 Phase::Idle => self.begin(),
                 Phase::Running(at) => self.run(at),
                 Phase::Grow(at, tokens) if slots.is_some() => self.grown(at, tokens),
-                Phase::Grow(at, tokens) => self.preempt(at, tokens),
+                // one that is too long for the cache makes no room by preempting others
+                Phase::Grow(at, tokens) if answer == Answered::InvalidSize => {
+                    self.preempt(at, tokens, at)
+                }
+                Phase::Grow(at, tokens) => {
+                    self.preempt(at, tokens, self.requests.victim(&self.running))
+                }
                 Phase::Evict { victim, at, again } => Some(self.evict(victim, at, again)),
                 Phase::Retry(at, tokens) => self.grow(at, tokens),
                 Phase::Waiting => self.admit(),

@@ -60,9 +60,8 @@ impl Scheduler {
         self.plan.push(Scheduled { request, tokens, computed, kind, gives });
     }
 
-    /// It has no room: somebody loses its slots (rules `preempt_last` and `priority`).
-    pub(super) fn preempt(&mut self, at: usize, tokens: u64) -> Option<Ask> {
-        let place = self.requests.victim(&self.running);
+    /// It has no room: the one at `place` loses its slots (rules `preempt_last` and `priority`).
+    pub(super) fn preempt(&mut self, at: usize, tokens: u64, place: usize) -> Option<Ask> {
         let victim = self.running.remove(place);
         if let Some(planned) = self.plan.iter().position(|part| part.request == victim) {
             let part = self.plan.remove(planned);

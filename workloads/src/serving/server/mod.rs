@@ -94,8 +94,8 @@ pub struct Server {
     setup: Setup,
     state: State,
     queue: VecDeque<Op>,
-    /// The scheduler's last ask was for this new sequence.
-    asked_new: Option<SequenceId>,
+    /// The scheduler's last ask was for slots of this sequence; was it a new one?
+    asked: Option<(SequenceId, bool)>,
     /// How it was answered, while its number is freed.
     refusal: Option<Answered>,
     next: Option<Coming>,
@@ -124,7 +124,7 @@ impl Server {
             setup,
             state: State::Loading(0),
             queue: VecDeque::new(),
-            asked_new: None,
+            asked: None,
             refusal: None,
             next,
             ready: Nanos(0),
@@ -187,13 +187,16 @@ impl Server {
                     return Ok(Step::Op(Op::KvFree { seq }));
                 }
                 State::Planning => {
-                    // a sequence that was refused has its number until it is freed
-                    if let Some(seq) = self.asked_new.take()
+                    let asked = self.asked.take();
+                    if let Some((seq, _)) = asked
+                        && answer == Answered::InvalidSize
+                    {
+                        self.doomed = Some((RequestId(seq.0), Refusal::AtOnce));
+                    }
+                    // a new sequence that was refused has its number until it is freed
+                    if let Some((seq, true)) = asked
                         && !matches!(answer, Answered::Slots { .. })
                     {
-                        if answer == Answered::InvalidSize {
-                            self.doomed = Some((RequestId(seq.0), Refusal::AtOnce));
-                        }
                         self.refusal = Some(answer);
                         return Ok(Step::Op(Op::KvFree { seq }));
                     }

@@ -16,14 +16,16 @@ impl Server {
     pub(super) fn act(&mut self, ask: Ask, now: Nanos) -> Result<Option<Step>, SourceError> {
         let op = match ask {
             Ask::New(slots) => {
-                self.asked_new = Some(SequenceId(slots.request.0));
+                self.asked = Some((SequenceId(slots.request.0), true));
                 self.new_sequence(&slots, true)
             }
             Ask::More { request, from, tokens } => {
                 let user = &self.users[request.0 as usize];
                 keys_of(&user.coming, from, tokens, &mut self.keys);
                 self.kv = NewSequence { tokens, waits: true, ..NewSequence::default() };
-                Op::KvMore { seq: SequenceId(request.0) }
+                let seq = SequenceId(request.0);
+                self.asked = Some((seq, false));
+                Op::KvMore { seq }
             }
             Ask::Free(request) => Op::KvFree { seq: SequenceId(request.0) },
             Ask::SwapOut { tokens, .. } => {
