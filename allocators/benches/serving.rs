@@ -18,6 +18,7 @@ use vramlab_allocators::registry::build_cache;
 use vramlab_sim::device::profile;
 use vramlab_sim::report::Report;
 use vramlab_sim::{Setup, SimMachine, run};
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 
 /// Requests of the drawn load.
@@ -25,7 +26,9 @@ const DRAWN: u64 = 1_000;
 const TRACE: &str = "azure_llm_2023_conv.csv.gz";
 
 fn serve(params: &str) -> Report {
-    let mut source = find("llm").expect("a workload").source(params, 0).expect("parameters of it");
+    let rates = Rates::of(&profile::device("a100-80gb").expect("a device"));
+    let mut source =
+        find("llm").expect("a workload").source(params, 0, &rates).expect("parameters of it");
     let spec = "serving.paged".parse().expect("a spec");
     let mut machine = SimMachine::new(profile::device("a100-80gb").expect("a device").options);
     let mut strategies = [build(&spec).expect("builds")];

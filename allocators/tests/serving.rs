@@ -7,6 +7,7 @@ use vramlab_sim::SimMachine;
 use vramlab_sim::device::profile;
 use vramlab_sim::engine::{RunError, Setup, run};
 use vramlab_sim::report::{Report, Served};
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 
 /// A small model's server: 60 requests on a card whose cache is far too small for them.
@@ -15,7 +16,8 @@ const CROWD: &str =
 
 fn try_run(spec: &str, params: &str, seed: u64) -> Result<Report, RunError> {
     let workload = find("llm").expect("a workload");
-    let mut source = workload.source(params, seed).expect("parameters of it");
+    let rates = Rates::of(&profile::device("a100-80gb").expect("a device"));
+    let mut source = workload.source(params, seed, &rates).expect("parameters of it");
     let spec = spec.parse().expect("a spec");
     let mut machine = SimMachine::new(profile::device("zero").expect("a device").options);
     let mut strategies = [build(&spec).expect("builds")];

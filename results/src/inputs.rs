@@ -1,6 +1,6 @@
 //! Recordings, opened by their content.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use vramlab_allocators::{Options, Spec};
 use vramlab_sim::Source;
 use vramlab_sim::source::{Answered, Step};
-use vramlab_sim::trace::{JsonlSource, not_utf8};
+use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::Nanos;
 use vramlab_workloads::readers::bytes;
 use vramlab_workloads::readers::recording::RecordingSource;
@@ -17,9 +17,12 @@ use vramlab_workloads::readers::torch_snapshot as torch;
 use crate::failure::{Code, Failure};
 use crate::job::{Input, Times};
 
+mod log;
+mod open;
 mod snapshot;
 
-use snapshot::check_ranges;
+pub use log::{LogHistory, LogInput};
+pub use open::{Begun, begin, open, open_begun};
 pub use snapshot::{DeviceRecording, History, SnapshotInput};
 
 /// Devices that the ops of a JSON Lines trace may name.
@@ -60,6 +63,8 @@ pub enum Opened {
     },
     /// A PyTorch snapshot.
     Snapshot(SnapshotInput),
+    /// A log of another program.
+    Log(LogInput),
 }
 
 /// Files that could be opened, and what is wrong with the others.
@@ -106,7 +111,8 @@ pub fn names(paths: &[PathBuf]) -> Vec<String> {
         .collect()
 }
 
-fn file_name(path: &Path) -> String {
+/// Name of a file, without its folder.
+pub(crate) fn file_name(path: &Path) -> String {
     path.file_name()
         .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
@@ -127,86 +133,13 @@ pub fn open_each(paths: &[PathBuf]) -> Result<Opening, Failure> {
     Ok(opening)
 }
 
-/// Opens a file and tells its format by its content.
-///
-/// # Errors
-/// A file that cannot be read, is damaged, or is of no known format.
-pub fn open(path: &Path) -> Result<Opened, Failure> {
-    let mut input = bytes::open(path).map_err(Failure::input)?;
-    let start: Vec<u8> = input
-        .peek()
-        .map_err(|e| Failure::input(format!("{}: {e}", path.display())))?
-        .iter()
-        .take(4096)
-        .copied()
-        .collect();
-    if start.is_empty() {
-        return Err(Failure::input(format!(
-            "{}: the file is empty; expected a PyTorch snapshot or JSON Lines",
-            path.display()
-        )));
-    }
-    let named =
-        |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
-    if let Some(what) = not_utf8(&start) {
-        return Err(named(&what));
-    }
-    if is_jsonl(&start) {
-        let mut kept = None;
-        if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
-            let mut content = Vec::new();
-            input.read_to_end(&mut content).map_err(|e| named(&e))?;
-            kept = Some(content);
-        }
-        let (recorded, made) = header(&start);
-        let (name, path) = (file_name(path), path.to_owned());
-        return Ok(Opened::Trace { name, path, kept, recorded, made });
-    }
-    if !torch::is_json(&start)
-        && start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace())
-    {
-        let shown: String = start.iter().take(40).map(|b| char::from(*b)).collect();
-        return Err(named(&format!(
-            "neither a PyTorch snapshot (pickle or JSON) nor JSON Lines of ops; it begins with {shown:?}"
-        )));
-    }
-    let snapshot = torch::read(input).map_err(|e| named(&e))?;
-    check_ranges(&snapshot).map_err(|e| named(&e))?;
-    Ok(Opened::Snapshot(SnapshotInput::new(path, snapshot)))
-}
-
-/// Does a JSON object of one line with an op or our header come first?
-fn is_jsonl(start: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(start);
-    let line = first_line(&text);
-    line.starts_with('{') && (line.contains("\"op\"") || line.contains("\"vramlab_trace\""))
-}
-
-fn first_line(text: &str) -> &str {
-    let text = text.trim_start_matches('\u{feff}').trim_start();
-    text.lines().next().unwrap_or_default()
-}
-
-/// What the header of our JSON Lines says of the device and the allocator, if the first line is one.
-fn header(start: &[u8]) -> (Recorded, Made) {
-    let text = String::from_utf8_lossy(start);
-    let line: serde_json::Value = serde_json::from_str(first_line(&text)).unwrap_or_default();
-    if line.get("vramlab_trace").is_none() {
-        return Default::default();
-    }
-    let bytes = |field: &str| line.get(field).and_then(serde_json::Value::as_u64);
-    let text = |field: &str| line.get(field).and_then(|v| v.as_str()).map(str::to_owned);
-    let recorded = Recorded { capacity: bytes("capacity"), peak_reserved: bytes("peak_reserved") };
-    let torch_version = text("torch_version");
-    (recorded, Made { torch_version, conf: text("conf").unwrap_or_default() })
-}
-
 impl Opened {
     /// As it is printed.
     pub fn name(&self) -> &str {
         match self {
             Self::Trace { name, .. } => name,
             Self::Snapshot(snapshot) => &snapshot.name,
+            Self::Log(log) => &log.name,
         }
     }
 
@@ -215,6 +148,7 @@ impl Opened {
         match &mut self {
             Self::Trace { name, .. } => *name = by,
             Self::Snapshot(snapshot) => snapshot.name = by,
+            Self::Log(log) => log.name = by,
         }
         self
     }
@@ -227,6 +161,7 @@ impl Opened {
                 torch_version: Some(snapshot.torch_version().to_owned()),
                 conf: snapshot.conf(),
             },
+            Self::Log(_) => Made::default(),
         }
     }
 
@@ -235,6 +170,7 @@ impl Opened {
         match self {
             Self::Trace { path, .. } => path,
             Self::Snapshot(snapshot) => &snapshot.path,
+            Self::Log(log) => &log.path,
         }
     }
 
@@ -243,6 +179,7 @@ impl Opened {
         match self {
             Self::Trace { .. } => &[],
             Self::Snapshot(snapshot) => &snapshot.warnings,
+            Self::Log(log) => &log.warnings,
         }
     }
 
@@ -251,6 +188,7 @@ impl Opened {
         match self {
             Self::Trace { .. } => vec![0],
             Self::Snapshot(snapshot) => snapshot.devices.iter().map(|d| d.device).collect(),
+            Self::Log(log) => log.histories.iter().map(|history| history.device).collect(),
         }
     }
 
@@ -261,6 +199,7 @@ impl Opened {
             Self::Snapshot(snapshot) => {
                 snapshot.devices.iter().map(DeviceRecording::recorded).collect()
             }
+            Self::Log(log) => log.histories.iter().map(|history| history.recorded).collect(),
         }
     }
 
@@ -270,6 +209,10 @@ impl Opened {
             Self::Trace { .. } => Some("the times (t) of JSON Lines always hold"),
             Self::Snapshot(snapshot) => {
                 let timed = snapshot.devices.iter().any(DeviceRecording::has_times);
+                (!timed).then_some("the recording has no times")
+            }
+            Self::Log(log) => {
+                let timed = log.histories.iter().any(LogHistory::timed);
                 (!timed).then_some("the recording has no times")
             }
         }
@@ -343,6 +286,7 @@ impl Opened {
                 };
                 snapshot.devices.iter().map(input).collect()
             }
+            Self::Log(log) => log.inputs(keep_times),
         }
     }
 }

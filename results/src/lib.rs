@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
+//! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`failure`] | errors with their exit codes |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
+//! | [`measured`] | our models beside what was measured of real runs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
-//! | [`measured`] | our simulation beside what real systems measured |
+//! | [`serving`] | our server beside measured runs of real ones |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -21,6 +23,7 @@
 pub mod check;
 pub mod cli;
 pub mod commands;
+pub mod described;
 pub mod failure;
 pub mod inputs;
 pub mod job;
@@ -34,3 +37,4 @@ pub mod room;
 pub mod row;
 pub mod runs;
 pub mod segments;
+pub mod serving;

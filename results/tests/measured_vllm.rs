@@ -3,8 +3,8 @@
 
 mod shared;
 
-use vramlab::measured::recorded::{Run, runs};
-use vramlab::measured::table::{Line, lines};
+use vramlab::serving::recorded::{Run, runs};
+use vramlab::serving::table::{Line, lines};
 
 /// The target, as a share of what was measured.
 const ERROR_MAX: f64 = 0.05;

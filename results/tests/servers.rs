@@ -66,19 +66,17 @@ fn a_bad_trace_is_told_with_its_line() {
 #[test]
 fn measured_wants_runs_with_what_was_measured() {
     let folder = Folder::new();
-    let (code, _, err) = call(&["measured", "llm", &folder.path("")]);
-    assert!(code == 3 && err.contains("expected files NAME_requests.jsonl"), "{code}: {err}");
     folder.file(
         "RTX4090_x_requests.jsonl",
         "{\"arrival_time\":1.5,\"input_toks\":3,\"output_toks\":2}\n",
     );
-    let (code, _, err) = call(&["measured", "llm", &folder.path("")]);
+    let (code, _, err) = call(&["measured", &folder.path("")]);
     assert!(code == 3 && err.contains("RTX4090_x_meta.json"), "{code}: {err}");
     let meta = r#"{"model":"meta-llama/Llama-3.1-8B","engine_kwargs":{"max_num_seqs":8,"max_num_batched_tokens":64}}"#;
     folder.file("RTX4090_x_meta.json", meta);
-    let (code, _, err) = call(&["measured", "llm", &folder.path("")]);
+    let (code, _, err) = call(&["measured", &folder.path("")]);
     assert!(code == 3 && err.contains("request 0: found no measured times"), "{code}: {err}");
     folder.file("RTX4090_x_meta.json", meta.replace("Llama", "Camel"));
-    let (code, _, err) = call(&["measured", "llm", &folder.path("")]);
+    let (code, _, err) = call(&["measured", &folder.path("")]);
     assert!(code == 3 && err.contains("Camel") && err.contains("llama-3.1-8b"), "{code}: {err}");
 }

@@ -278,13 +278,14 @@ pub fn live_peak(source: &mut dyn Source) -> Result<LivePeak, SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rates::Rates;
     use crate::registry::WORKLOADS;
     use vramlab_sim::trace::JsonlSource;
 
     #[test]
     fn every_workload_frees_only_what_is_live() {
         for workload in WORKLOADS {
-            let mut source = workload.source("", 0).unwrap();
+            let mut source = workload.source("", 0, &Rates::free()).unwrap();
             let seen = live_peak(&mut *source).unwrap_or_else(|e| panic!("{}: {e}", workload.name));
             assert!(seen.bytes > 0 && seen.ops > seen.allocs, "{}: {seen:?}", workload.name);
         }

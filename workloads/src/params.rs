@@ -10,6 +10,8 @@ use std::str::FromStr;
 
 use vramlab_sim::units::Bytes;
 
+use crate::graph::passes::PassError;
+
 /// Most steps, rounds or pages of a workload: more would take days.
 pub(crate) const REPEATS_MAX: u64 = 10_000_000;
 /// Most requests of a workload that counts in those.
@@ -73,12 +75,27 @@ pub enum ParamError {
         /// Which file, where in it, what was found, and what was expected.
         message: String,
     },
+    /// Shapes that do not multiply out.
+    #[error(transparent)]
+    Graph(#[from] crate::graph::GraphError),
+    /// Passes that were refused.
+    #[error("parameter passes: {0}")]
+    Pass(PassError),
     /// Not a pair.
     #[error("parameter {text:?}: expected key=value")]
     NoPair {
         /// What was given.
         text: String,
     },
+}
+
+impl From<PassError> for ParamError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Graph(error) => Self::Graph(error),
+            other => Self::Pass(other),
+        }
+    }
 }
 
 /// The parameters of one workload: given ones and defaults.

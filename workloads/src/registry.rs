@@ -2,7 +2,11 @@
 
 use vramlab_sim::Source;
 
+use crate::graph::Plan;
+use crate::graph::models::decoder::params as decoder;
+use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
+use crate::rates::Rates;
 use crate::serving::llm;
 use crate::synthetic::{bert, churn, fragment, ocr, varlen};
 
@@ -27,23 +31,51 @@ pub struct Workload {
     pub params: &'static [ParamDoc],
     /// What its ops carry.
     pub carries: Carries,
-    /// Makes it from parameters and seed.
-    pub build: fn(&Params, u64) -> Result<BoxedSource, ParamError>,
+    /// Makes it from parameters, seed and the device's rates.
+    pub build: fn(&Params, u64, &Rates) -> Result<BoxedSource, ParamError>,
     /// One line for tables and lists.
     pub summary: &'static str,
+    /// If it is a model's graph: the plan of a step, and what passes changed.
+    pub plan: Option<MakePlan>,
 }
+
+/// Makes a model's plan from its parameters.
+pub type MakePlan = fn(&Params) -> Result<(Plan, Vec<Report>), ParamError>;
 
 const ACCESSES: Carries = Carries { accesses: true, sequences: false };
 const SEQUENCES: Carries = Carries { sequences: true, ..ACCESSES };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
-    entry(
-        "bert",
-        bert::PARAMS,
-        ACCESSES,
-        bert::build,
-        "BERT training steps at one length, from layer shapes",
+    model(
+        entry(
+            "bert",
+            bert::PARAMS,
+            ACCESSES,
+            bert::build,
+            "BERT training steps at one length, from layer shapes",
+        ),
+        bert::plan,
+    ),
+    model(
+        entry(
+            "gpt2",
+            decoder::GPT2,
+            ACCESSES,
+            decoder::build_gpt2,
+            "GPT-2: training, or decoding with a cache that grows",
+        ),
+        decoder::plan_gpt2,
+    ),
+    model(
+        entry(
+            "llama",
+            decoder::LLAMA,
+            ACCESSES,
+            decoder::build_llama,
+            "a Llama-style decoder: grouped queries, experts; training or decoding",
+        ),
+        decoder::plan_llama,
     ),
     entry(
         "varlen",
@@ -106,12 +138,12 @@ impl Workload {
         Ok(params)
     }
 
-    /// The source for these parameters, from `key=value,key=value`.
+    /// The source for these parameters, from `key=value,key=value`, on a device of these rates.
     ///
     /// # Errors
     /// When a parameter is unknown or its value is refused.
-    pub fn source(&self, text: &str, seed: u64) -> Result<BoxedSource, ParamError> {
-        (self.build)(&self.params_from(text)?, seed)
+    pub fn source(&self, text: &str, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
+        (self.build)(&self.params_from(text)?, seed, rates)
     }
 }
 
@@ -119,10 +151,15 @@ const fn entry(
     name: &'static str,
     params: &'static [ParamDoc],
     carries: Carries,
-    build: fn(&Params, u64) -> Result<BoxedSource, ParamError>,
+    build: fn(&Params, u64, &Rates) -> Result<BoxedSource, ParamError>,
     summary: &'static str,
 ) -> Workload {
-    Workload { name, params, carries, build, summary }
+    Workload { name, params, carries, build, summary, plan: None }
+}
+
+/// A workload that is a model's graph.
+const fn model(workload: Workload, plan: MakePlan) -> Workload {
+    Workload { plan: Some(plan), ..workload }
 }
 
 #[cfg(test)]
@@ -141,8 +178,10 @@ mod tests {
             ("fragment", "rounds"),
         ] {
             let workload = find(name).expect("a workload");
-            let error =
-                workload.source(&format!("{key}=1000000000000"), 0).err().expect("too many");
+            let error = workload
+                .source(&format!("{key}=1000000000000"), 0, &Rates::free())
+                .err()
+                .expect("too many");
             let text = error.to_string();
             assert!(
                 text.contains(key) && text.contains("expected a whole number from 1 to 1000"),
@@ -165,7 +204,9 @@ mod tests {
     #[test]
     fn defaults_are_accepted_and_documented() {
         for workload in WORKLOADS {
-            workload.source("", 0).unwrap_or_else(|error| panic!("{}: {error}", workload.name));
+            workload
+                .source("", 0, &Rates::free())
+                .unwrap_or_else(|error| panic!("{}: {error}", workload.name));
             for param in workload.params {
                 assert!(!param.help.is_empty(), "{} {}", workload.name, param.name);
                 assert!(!param.unit.is_empty(), "{} {}", workload.name, param.name);

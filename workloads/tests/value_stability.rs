@@ -4,11 +4,17 @@
 //! The digest is FNV-1a, 64 bits, over every step's fields as little-endian numbers ([`Digest`]), in the order of the code below;
 //! it does not depend on Debug or on enum layout.
 
+use vramlab_sim::device::profile::device;
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Source, Step};
 use vramlab_sim::units::Nanos;
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{WORKLOADS, find};
+
+fn rates() -> Rates {
+    Rates::of(&device("a100-80gb").expect("built in"))
+}
 
 /// FNV-1a over numbers.
 struct Digest(u64);
@@ -106,7 +112,7 @@ fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64
 }
 
 fn check(name: &str, shown: &str, first_wanted: &[&str], digest_wanted: u64) {
-    let mut source = find(name).and_then(|workload| workload.source("", 0)).unwrap();
+    let mut source = find(name).and_then(|workload| workload.source("", 0, &rates())).unwrap();
     let (first, digest) = walk(&mut *source, first_wanted.len(), shown);
     assert_eq!(first, first_wanted, "{name}: first records");
     assert_eq!(digest, digest_wanted, "{name}: digest {digest:#018x}");
@@ -119,15 +125,35 @@ fn value_stability_bert() {
         "",
         &[
             "mark [] model to device",
-            "alloc [0, 0, 93763584] embedding.words",
+            "alloc [0, 0, 93763584] embeddings.words",
             "copy [0, 0, 93763584]",
-            "alloc [1, 0, 1572864] embedding.positions",
+            "alloc [1, 0, 1572864] embeddings.positions",
             "copy [0, 0, 1572864]",
-            "alloc [2, 0, 6144] embedding.types",
+            "alloc [2, 0, 6144] embeddings.types",
             "copy [0, 0, 6144]",
-            "alloc [3, 0, 3072] embedding.norm",
+            "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xbf58_a69c_b5a4_50b8,
+        0x0407_2ac7_37bd_8108,
+    );
+}
+
+#[test]
+fn value_stability_gpt2() {
+    check(
+        "gpt2",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x82a4_d853_13a5_c40c,
+    );
+}
+
+#[test]
+fn value_stability_llama() {
+    check(
+        "llama",
+        "mark work",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x4b3b_6dc2_a83a_e1e1,
     );
 }
 
@@ -138,15 +164,15 @@ fn value_stability_varlen() {
         "",
         &[
             "mark [] model to device",
-            "alloc [0, 0, 93763584] embedding.words",
+            "alloc [0, 0, 93763584] embeddings.words",
             "copy [0, 0, 93763584]",
-            "alloc [1, 0, 3145728] embedding.positions",
+            "alloc [1, 0, 3145728] embeddings.positions",
             "copy [0, 0, 3145728]",
-            "alloc [2, 0, 6144] embedding.types",
+            "alloc [2, 0, 6144] embeddings.types",
             "copy [0, 0, 6144]",
-            "alloc [3, 0, 3072] embedding.norm",
+            "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xd0c3_4d3a_414a_f99a,
+        0x6c82_94b9_0a18_e3fb,
     );
 }
 
@@ -165,7 +191,7 @@ fn value_stability_ocr() {
             "mark [] request 1 recognise 52",
             "wait until 680417582",
         ],
-        0x2974_8465_8457_19b0,
+        0x4ad2_f9b9_44d1_a7f6,
     );
 }
 
@@ -177,14 +203,14 @@ fn value_stability_churn() {
         &[
             "mark [] allocation 0",
             "alloc [0, 0, 15940] churn",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "alloc [1, 0, 411664] churn",
-            "work [0, 2000] w1",
+            "work [0, 5000] w1",
             "alloc [2, 0, 577012] churn",
-            "work [0, 2000] w2",
+            "work [0, 5000] w2",
             "alloc [3, 0, 501432] churn",
         ],
-        0xef9f_15ce_0fc0_5166,
+        0xd2c0_64d4_5cc4_14cf,
     );
 }
 
@@ -196,14 +222,14 @@ fn value_stability_fragment() {
         &[
             "mark [] round 0",
             "alloc [0, 0, 4096] fragment",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "free [0, 18446744073709551615]",
             "alloc [0, 0, 16384] fragment",
-            "work [0, 2000] w0",
+            "work [0, 5000] w0",
             "free [0, 18446744073709551615]",
             "alloc [0, 0, 8192] fragment",
         ],
-        0xb82a_2064_15b7_c1b5,
+        0xfc91_4d5c_4d01_4295,
     );
 }
 
@@ -226,7 +252,7 @@ fn value_stability_llm() {
 
 #[test]
 fn every_workload_is_pinned() {
-    let pinned = ["bert", "varlen", "ocr", "llm", "churn", "fragment"];
+    let pinned = ["bert", "gpt2", "llama", "varlen", "ocr", "llm", "churn", "fragment"];
     for workload in WORKLOADS {
         assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
     }
@@ -237,13 +263,16 @@ fn every_workload_is_pinned() {
 fn seeds_decide() {
     for (name, text, drawn) in [
         ("bert", "steps=1,layers=1", false),
+        ("gpt2", "steps=1,layers=1", false),
+        ("llama", "steps=1,layers=1", false),
         ("varlen", "steps=3,layers=1,mode=lognormal", true),
         ("ocr", "pages=2", true),
         ("llm", "requests=3", true),
         ("churn", "allocs=100", true),
         ("fragment", "", false),
     ] {
-        let digest = |seed| walk(&mut *find(name).unwrap().source(text, seed).unwrap(), 0, "").1;
+        let digest =
+            |seed| walk(&mut *find(name).unwrap().source(text, seed, &rates()).unwrap(), 0, "").1;
         assert_eq!(digest(1), digest(1), "{name}");
         assert_eq!(digest(1) != digest(2), drawn, "{name}");
     }

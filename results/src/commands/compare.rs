@@ -8,6 +8,7 @@ use clap::Args;
 use vramlab_allocators::registry::Strategy;
 use vramlab_allocators::{STRATEGIES, Spec, find};
 use vramlab_workloads::params::{ParamError, Params};
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self as workloads, Workload};
 
 use super::print;
@@ -24,6 +25,9 @@ use crate::runs::{self, Pair};
 const DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
+/// Strategy and model of a comparison of passes, unless others are named.
+const PASSES_STRATEGY: &str = "torch.caching";
+const PASSES_WORKLOAD: &str = "bert";
 /// Strategies of the default comparison.
 const DEFAULT_STRATEGIES: [&str; 14] = [
     "bound.live_floor",
@@ -57,6 +61,10 @@ pub struct CompareArgs {
     /// A strategy with its options; may be given again. Without any: every one, for a server every cache; a row says of each that does not fit an input why it is skipped.
     #[arg(long, value_name = "SPEC")]
     strategy: Vec<String>,
+    /// Passes over a model's graph, such as none,amp,checkpoint=sqrt+fusion: one row each, with what it saved beside none (through torch.caching
+    /// unless --strategy names others).
+    #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
+    passes: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
     /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
@@ -80,6 +88,7 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         set: Vec::new(),
         trace: Vec::new(),
         strategy: Vec::new(),
+        passes: Vec::new(),
         place: DeviceArgs { device: None, capacity: None },
         min_capacity: false,
         seeds: 1,
@@ -98,6 +107,9 @@ pub fn run(args: &CompareArgs, common: &Common) -> Outcome {
 
 fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    if !args.passes.is_empty() {
+        return with_passes(args, &place, common);
+    }
     let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
     let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
     if let Some(out) = &args.out {
@@ -108,7 +120,8 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let (requests, recordings) = serving::split(&args.trace, &workloads);
     let Opening { opened: recordings, mut bad } = inputs::open_each(&recordings)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
-    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &workloads, &requests, &place)?
+    let rates = Rates::of(&place.profile);
+    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &workloads, &requests, &rates)?
         .into_iter()
         .map(|input| (input, place.clone()))
         .collect();
@@ -152,6 +165,22 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         }
     }
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
+}
+
+/// Models with passes.
+fn with_passes(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
+    if !args.trace.is_empty() {
+        return Err(Failure::usage("--passes change a model's graph, and --trace is a recording"));
+    }
+    if args.out.is_some() || args.min_capacity || args.seeds > 1 {
+        return Err(Failure::usage("--passes stands without --out, --min-capacity and --seeds"));
+    }
+    let specs = strategies(&args.strategy, &[PASSES_STRATEGY])?;
+    let names: Vec<&str> = match args.workloads.as_slice() {
+        [] => vec![PASSES_WORKLOAD],
+        names => names.iter().map(String::as_str).collect(),
+    };
+    super::passes::compare(&names, &args.set, &args.passes, &specs, place, common)
 }
 
 /// The devices of the rows, each once.
@@ -229,7 +258,7 @@ fn synthetic<'a>(
     args: &CompareArgs,
     found: &[&'static Workload],
     requests: &[PathBuf],
-    place: &Place,
+    rates: &Rates,
 ) -> Result<Vec<Input<'a>>, Failure> {
     let pairs = args.set.iter().map(|pair| {
         pair.split_once('=')
@@ -257,17 +286,15 @@ fn synthetic<'a>(
         for (key, value) in own {
             params.set(key, *value).map_err(Failure::usage)?;
         }
-        if workload.carries.sequences {
-            let told: Vec<&str> = pairs.iter().map(|(key, _)| *key).collect();
-            serving::rates(&mut params, &told, place)?;
-            for (file, name) in requests.iter().zip(inputs::names(requests)) {
-                params.set("trace", file.display().to_string()).map_err(Failure::usage)?;
-                let name = format!("{}, {name}", workload.name);
-                inputs.extend(seeded(args, workload, &params, &name)?);
-            }
+        let serves = workload.carries.sequences && !requests.is_empty();
+        if !serves {
+            inputs.extend(seeded(args, workload, &params, rates, workload.name)?);
+            continue;
         }
-        if !workload.carries.sequences || requests.is_empty() {
-            inputs.extend(seeded(args, workload, &params, workload.name)?);
+        for (file, name) in requests.iter().zip(inputs::names(requests)) {
+            params.set("trace", file.display().to_string()).map_err(Failure::usage)?;
+            let name = format!("{}, {name}", workload.name);
+            inputs.extend(seeded(args, workload, &params, rates, &name)?);
         }
     }
     Ok(inputs)
@@ -278,12 +305,13 @@ fn seeded<'a>(
     args: &CompareArgs,
     workload: &'static Workload,
     params: &Params,
+    rates: &Rates,
     name: &str,
 ) -> Result<Vec<Input<'a>>, Failure> {
     let with = |seed| {
-        let params = params.clone();
+        let (params, rates) = (params.clone(), *rates);
         let make = move || {
-            let source = (workload.build)(&params, seed).map_err(|error| match error {
+            let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
                 ParamError::BadFile { message } => Failure::input(message),
                 error => Failure::usage(error),
             })?;

@@ -1,12 +1,15 @@
-//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments.
+//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments; or what a step of a model runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vramlab_workloads::readers::format::Carries;
+use vramlab_workloads::registry::WORKLOADS;
 
-use super::print;
+use super::{print, program};
 use crate::cli::Common;
+use crate::described::{Described, describe};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opened};
 use crate::live::{Peak, find_peak};
@@ -16,12 +19,24 @@ use crate::segments::{Held, held};
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A recording of any known format.
-    #[arg(value_name = "FILE")]
+    /// A recording of any known format, or a model's name.
+    #[arg(value_name = "FILE|MODEL")]
     file: PathBuf,
     /// How many sites, sizes and segments to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Of a model: parameters, such as batch=32,seq=512.
+    #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
+    set: Vec<String>,
+    /// Of a model: passes, such as amp,checkpoint=sqrt+fusion; its operators are shown before and after each.
+    #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
+    passes: Vec<String>,
+    /// Of a model: every kernel in order, not only sums.
+    #[arg(long)]
+    each: bool,
+    /// Of a model: the device of the times.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 /// One device's history.
@@ -35,6 +50,8 @@ struct Inspected {
     live_at_start: u64,
     /// Bytes that they were asked for.
     start_bytes: u64,
+    /// Bytes that the file's own placement needs.
+    planned_bytes: Option<u64>,
     peak: Peak,
     held: Option<Held>,
     not_verifiable: Option<String>,
@@ -46,7 +63,26 @@ struct Inspected {
 /// # Errors
 /// A file that cannot be read or is no recording.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
-    let opened = inputs::open(&args.file)?;
+    if let Some(name) = model(&args.file) {
+        let asked = program::Asked {
+            name,
+            set: &args.set,
+            passes: &args.passes,
+            device: args.device.as_deref(),
+            each: args.each,
+        };
+        return program::inspect(&asked, common);
+    }
+    if !(args.set.is_empty() && args.passes.is_empty() && args.device.is_none()) || args.each {
+        return Err(Failure::usage(
+            "--set, --passes, --each and --device are of models; a recording has none",
+        ));
+    }
+    let begun = inputs::begin(&args.file)?;
+    if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
+        return others(&describe(&args.file, format, begun.input)?, common);
+    }
+    let opened = inputs::open_begun(&args.file, begun)?;
     let (made, recorded) = (opened.made(), opened.recorded());
     let mut all = Vec::new();
     for (index, input) in opened.inputs().iter().enumerate() {
@@ -58,6 +94,7 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             capacity_at_failure: recorded[index].capacity,
             live_at_start: 0,
             start_bytes: 0,
+            planned_bytes: None,
             peak,
             held: None,
             not_verifiable: None,
@@ -75,6 +112,10 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             one.held = Some(held(&device.end, args.top));
             one.not_verifiable = device.recording.trouble().map(ToString::to_string);
         }
+        if let Opened::Log(log) = &opened {
+            (one.live_at_start, one.start_bytes) = log.histories[index].start;
+            one.planned_bytes = log.planned_bytes;
+        }
         all.push(one);
     }
     if all.is_empty() {
@@ -88,6 +129,25 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
             .map(|one| page(one, common.format == Format::Markdown))
             .collect::<Vec<_>>()
             .join("\n"),
+    })?;
+    Ok(Code::Done)
+}
+
+/// The model of this name, where no file has it.
+fn model(file: &Path) -> Option<&str> {
+    let name = file.to_str().filter(|_| !file.exists())?;
+    WORKLOADS.iter().any(|workload| workload.name == name).then_some(name)
+}
+
+/// Prints what is in a file that has nothing to be replayed.
+fn others(all: &[Described], common: &Common) -> Outcome {
+    print(&match common.format {
+        Format::Json => to_json(all),
+        Format::Csv => to_csv(all),
+        Format::Table | Format::Markdown => {
+            let markdown = common.format == Format::Markdown;
+            all.iter().map(|one| one.page(markdown)).collect::<Vec<_>>().join("\n")
+        }
     })?;
     Ok(Code::Done)
 }
@@ -113,6 +173,9 @@ fn page(one: &Inspected, markdown: bool) -> String {
         p.peak_op,
         mib(p.end_bytes)
     );
+    if let Some(planned) = one.planned_bytes {
+        text += &format!("its own placement needs {} MiB\n", mib(planned));
+    }
     if let Some(version) = &one.torch {
         let conf = one.conf.as_deref().filter(|c| !c.is_empty()).unwrap_or("defaults");
         text += &format!("rules of PyTorch {version}, settings: {conf}\n");

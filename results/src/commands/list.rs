@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vramlab_allocators::registry::WRAPPERS;
 use vramlab_allocators::{OptionDoc, STRATEGIES};
 use vramlab_sim::units::Bytes;
+use vramlab_workloads::readers::format::{Carries, FORMATS};
 use vramlab_workloads::registry::WORKLOADS;
 
 use super::print;
@@ -33,16 +34,6 @@ pub struct ListArgs {
     #[arg(long)]
     options: bool,
 }
-
-/// Recorded formats that are read, with what each carries.
-const FORMATS: [(&str, &str); 3] = [
-    ("vramlab JSON Lines", "every op of ours; .gz and .zst too"),
-    (
-        "PyTorch snapshot, pickle",
-        "requests, frees, segments, settings, stacks; no work, no uses; .gz and .zst too",
-    ),
-    ("PyTorch snapshot, JSON", "the same content as JSON"),
-];
 
 /// Runs the command.
 ///
@@ -90,9 +81,18 @@ fn entries(kind: What) -> Vec<Value> {
                 json!({"kind": "device", "name": d.name, "summary": summary, "options": []})
             })
             .collect(),
-        What::Formats => {
-            FORMATS.iter().map(|(name, carries)| json!({"kind": "format", "name": name, "summary": carries, "options": []})).collect()
-        }
+        What::Formats => FORMATS
+            .iter()
+            .map(|doc| {
+                let carries = match doc.carries {
+                    Carries::Ops => "replayed",
+                    Carries::Requests => "requests",
+                    Carries::Sizes => "sizes",
+                    Carries::State => "inspected",
+                };
+                json!({"kind": "format", "name": doc.name, "carries": carries, "summary": doc.summary, "options": []})
+            })
+            .collect(),
     }
 }
 
@@ -116,18 +116,22 @@ fn grid(kind: What, records: &[Value], with_options: bool, markdown: bool) -> St
         What::Strategies => "strategy<",
         What::Workloads => "workload<",
         What::Devices => "device<",
-        What::Formats => "format<",
+        What::Formats => "format (.gz and .zst too)<",
     };
-    let status = kind == What::Strategies;
-    let mut grid = if status {
-        Grid::new(&[title, "checked<", "what it is<"])
-    } else {
-        Grid::new(&[title, "what it is<"])
+    // What stands between name and summary, where something does.
+    let between = match kind {
+        What::Strategies => Some(("checked<", "status")),
+        What::Formats => Some(("is<", "carries")),
+        What::Workloads | What::Devices => None,
+    };
+    let mut grid = match between {
+        Some((heading, _)) => Grid::new(&[title, heading, "what it is<"]),
+        None => Grid::new(&[title, "what it is<"]),
     };
     for record in records {
         let mut row = vec![text(&record["name"]), text(&record["summary"])];
-        if status {
-            row.insert(1, text(&record["status"]));
+        if let Some((_, key)) = between {
+            row.insert(1, text(&record[key]));
         }
         grid.row(row);
         for option in record["options"].as_array().into_iter().flatten().filter(|_| with_options) {
@@ -135,7 +139,7 @@ fn grid(kind: What, records: &[Value], with_options: bool, markdown: bool) -> St
                 format!("  {}={}", text(&option["name"]), text(&option["default"])),
                 text(&option["help"]),
             ];
-            if status {
+            if between.is_some() {
                 row.insert(1, String::new());
             }
             grid.row(row);

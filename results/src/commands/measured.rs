@@ -1,48 +1,152 @@
-//! `vramlab measured`: ours beside what real systems measured.
+//! `vramlab measured`: our models and servers beside what was measured of real runs, and where large buffers differ.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use vramlab_sim::units::Bytes;
 
 use super::print;
 use crate::cli::Common;
-use crate::failure::{Code, Outcome};
-use crate::measured::recorded::{Run, runs};
-use crate::measured::table;
-use crate::output::{Format, to_csv, to_json};
-
-/// What was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// Servers of language models: folders with runs of vLLM (NAME_requests.jsonl, NAME_meta.json, NAME_timeseries.csv).
-    Llm,
-}
+use crate::failure::{Code, Failure, Outcome};
+use crate::measured::{self, Beside, Buffers};
+use crate::output::{Format, Grid, mib, to_csv, to_json};
+use crate::serving::{recorded, table};
 
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct MeasuredArgs {
-    /// What was measured.
-    #[arg(value_enum)]
-    what: What,
-    /// Folders with the measurements.
-    #[arg(value_name = "DIR", required = true)]
-    folders: Vec<PathBuf>,
+    /// Set-ups beside recordings (NAME.json), or folders of them; or folders of measured runs of servers (NAME_requests.jsonl, NAME_meta.json, NAME_timeseries.csv).
+    #[arg(value_name = "FILE|DIR", required = true)]
+    paths: Vec<PathBuf>,
+    /// Compares the number of large buffers by phase and size, and shows where they differ.
+    #[arg(long)]
+    buffers: bool,
+    /// With --buffers: the least size that is large.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", requires = "buffers")]
+    least: Bytes,
+    /// With --buffers: equal ones too.
+    #[arg(long, requires = "buffers")]
+    all: bool,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// A folder without measurements, or with bad ones.
+/// A path without set-ups that a workload expresses, or one that cannot be read.
 pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
-    let What::Llm = args.what;
-    let found: Vec<Vec<Run>> =
-        args.folders.iter().map(|folder| runs(folder)).collect::<Result<_, _>>()?;
-    let found: Vec<Run> = found.into_iter().flatten().collect();
-    let lines = table::lines(&found)?;
+    let (servers, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        args.paths.iter().partition(|path| recorded::is_runs(path));
+    if !servers.is_empty() {
+        served(&servers, common)?;
+        if paths.is_empty() {
+            return Ok(Code::Done);
+        }
+    }
+    let mut setups = Vec::new();
+    for path in paths {
+        setups.extend(measured::read(path)?);
+    }
+    if setups.is_empty() {
+        return Err(Failure::input("no set-up there that a workload can express"));
+    }
+    let markdown = common.format == Format::Markdown;
+    if args.buffers {
+        let mut rows = Vec::new();
+        for setup in &setups {
+            rows.extend(setup.buffers(args.least.0)?);
+        }
+        let differ: Vec<Buffers> = match args.all {
+            true => rows.clone(),
+            false => rows.iter().filter(|row| row.ours != row.measured).cloned().collect(),
+        };
+        print(&match common.format {
+            Format::Json => to_json(&differ),
+            Format::Csv => to_csv(&differ),
+            Format::Table | Format::Markdown => buffers(&rows, &differ, markdown),
+        })?;
+        return Ok(Code::Done);
+    }
+    let rows: Vec<Beside> = setups.iter().map(measured::Measured::run).collect::<Result<_, _>>()?;
+    print(&match common.format {
+        Format::Json => to_json(&rows),
+        Format::Csv => to_csv(&rows),
+        Format::Table | Format::Markdown => peaks(&rows, markdown),
+    })?;
+    Ok(Code::Done)
+}
+
+/// Measured runs of servers.
+fn served(folders: &[&PathBuf], common: &Common) -> Result<(), Failure> {
+    let mut runs = Vec::new();
+    for folder in folders {
+        runs.extend(recorded::runs(folder)?);
+    }
+    let lines = table::lines(&runs)?;
     print(&match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
         Format::Table | Format::Markdown => table::print(&lines, common.format == Format::Markdown),
-    })?;
-    Ok(Code::Done)
+    })
+}
+
+fn deviation(ours: u64, measured: Option<u64>) -> String {
+    measured.filter(|measured| *measured > 0).map_or_else(
+        || "-".to_owned(),
+        |measured| format!("{:+.3} %", 100.0 * (ours as f64 / measured as f64 - 1.0)),
+    )
+}
+
+fn peaks(rows: &[Beside], markdown: bool) -> String {
+    let mut grid = Grid::new(&[
+        "set-up<",
+        "allocated MiB",
+        "measured",
+        "deviation",
+        "reserved MiB",
+        "measured",
+        "deviation",
+        "fails in<",
+        "measured<",
+    ]);
+    for row in rows {
+        let mut cells = vec![row.name.clone()];
+        for (ours, measured) in [
+            (row.peak_allocated, row.peak_allocated_measured),
+            (row.peak_reserved, row.peak_reserved_measured),
+        ] {
+            let measured_text = measured.map_or_else(|| "-".to_owned(), mib);
+            cells.extend([mib(ours), measured_text, deviation(ours, measured)]);
+        }
+        for phase in [&row.failed_in, &row.failed_in_measured] {
+            cells.push(phase.clone().unwrap_or_else(|| "-".to_owned()));
+        }
+        grid.row(cells);
+    }
+    grid.print(markdown) + "\n"
+}
+
+fn buffers(rows: &[Buffers], differ: &[Buffers], markdown: bool) -> String {
+    let mut grid =
+        Grid::new(&["set-up<", "phase<", "size B", "ours", "measured", "ours are made at<"]);
+    for row in differ {
+        let numbers = [row.size, row.ours, row.measured].map(|n| n.to_string());
+        let mut cells = vec![row.name.clone(), row.phase.clone()];
+        cells.extend(numbers);
+        cells.push(row.sites.clone());
+        grid.row(cells);
+    }
+    let sum = |of: fn(&Buffers) -> u64| rows.iter().map(of).sum::<u64>();
+    let gib = |of: fn(&Buffers) -> u64| {
+        rows.iter().map(|row| row.size as f64 * of(row) as f64).sum::<f64>() / f64::from(1 << 30)
+    };
+    let text = format!(
+        "{} large buffers of ours ({:.1} GiB), {} measured ({:.1} GiB), in {} sizes and phases, of which {} differ\n",
+        sum(|row| row.ours),
+        gib(|row| row.ours),
+        sum(|row| row.measured),
+        gib(|row| row.measured),
+        rows.len(),
+        rows.iter().filter(|row| row.ours != row.measured).count()
+    );
+    if differ.is_empty() { text } else { format!("{}\n\n{text}", grid.print(markdown)) }
 }

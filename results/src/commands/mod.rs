@@ -6,6 +6,8 @@ pub mod convert;
 pub mod inspect;
 pub mod list;
 pub mod measured;
+pub mod passes;
+pub mod program;
 pub mod replay;
 pub mod verify;
 

@@ -40,6 +40,7 @@
 //! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.
 
 mod explain;
+mod quick;
 mod raw;
 mod read;
 mod slots;

@@ -6,6 +6,7 @@ use std::io::BufRead;
 use rustc_hash::FxHashSet;
 
 use super::explain::{explain, not_utf8, refused_unit};
+use super::quick;
 use super::raw::{DIRECTIONS, OPS, RawOp};
 use super::slots::Slots;
 use crate::kv::{KeyRun, NewSequence};
@@ -159,8 +160,12 @@ impl<R: BufRead> JsonlSource<R> {
                 )));
             } else if !text.trim().is_empty() {
                 let line = text.trim_start_matches(BYTE_ORDER_MARK);
-                let raw: RawOp<'_> =
-                    serde_json::from_str(line).map_err(|e| self.error(explain(&e, line)))?;
+                let raw: RawOp<'_> = match quick::read(line) {
+                    Some(raw) => raw,
+                    None => {
+                        serde_json::from_str(line).map_err(|e| self.error(explain(&e, line)))?
+                    }
+                };
                 self.parse(&raw, line)?;
             }
             self.text = text;

@@ -50,6 +50,18 @@ impl Bytes {
     pub fn peek(&mut self) -> io::Result<&[u8]> {
         self.reader.fill_buf()
     }
+
+    /// The next bytes, without stepping over them: as many as asked for, fewer only at the end.
+    ///
+    /// # Errors
+    /// Whatever the file or the decompression answers.
+    pub fn head(&mut self, count: u64) -> io::Result<Vec<u8>> {
+        let mut head = Vec::new();
+        self.reader.as_mut().take(count).read_to_end(&mut head)?;
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(io::Cursor::new(head.clone()).chain(rest));
+        Ok(head)
+    }
 }
 
 impl Read for Bytes {
@@ -196,6 +208,21 @@ mod tests {
         assert_eq!(all(ruzstd::encoding::compress_to_vec(&text[..], level)), text);
         assert_eq!(all(text.clone()), text);
         assert_eq!(all(Vec::new()), b"");
+    }
+
+    /// Compressed files gave a few bytes at first, which were too few to tell a format.
+    #[test]
+    fn the_head_is_as_long_as_asked_for_and_read_again() {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&text).expect("write");
+        let packed = gzip.finish().expect("finish");
+        let mut bytes = decompressed(io::Cursor::new(packed), None).expect("header");
+        assert_eq!(bytes.head(100_000).expect("content"), text[..100_000]);
+        assert_eq!(bytes.head(10).expect("content"), text[..10]);
+        let mut all = Vec::new();
+        bytes.read_to_end(&mut all).expect("content");
+        assert_eq!(all, text);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `order` | by time; at equal times frees come first where lives are half-open ([`Builder::lives`]), else as in the file |
+//! | `order` | by time; at equal times frees come first where lives are half-open (`of_lives`), else as in the file |
 //! | `slots` | a buffer's slot is given to a later one when it is free; its name is the file's own number |
 //! | `failed` | a request that failed in the recording is made, and given back at once if it succeeds here |
 
@@ -13,7 +13,7 @@ use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, Nanos, StreamId};
 
 /// Most events that are held: some GB.
-pub const EVENTS_MAX: usize = 100_000_000;
+pub const EVENTS_MAX: usize = 50_000_000;
 
 /// One event, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

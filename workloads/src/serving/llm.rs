@@ -18,10 +18,10 @@ use super::server::{Server, Setup};
 use super::step_time::{Constants, StepTime};
 use crate::arrivals::Arrivals;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::readers::requests::RequestLog;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
-use crate::synthetic::cost::{self, Roofline};
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
@@ -101,8 +101,6 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "time of a step: roofline; or A/B/C in ns: A + B x tokens + C x tokens looked at; or longer:A/B/C, max(A x touched weights, B x tokens) + C x tokens looked at",
     ),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
     doc("mark", "60", "s", "a mark at the first end of a step after each such time; 0: none"),
 ];
 
@@ -113,12 +111,12 @@ const REQUESTS_DRAWN: u64 = 500;
 ///
 /// # Errors
 /// When a parameter's value is refused, or the trace cannot be read.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let log = match params.text("trace") {
         "none" => None,
         path => Some(read(path)?),
     };
-    Ok(Box::new(server(params, seed, log)?))
+    Ok(Box::new(server(params, seed, rates, log)?))
 }
 
 fn read(path: &str) -> Result<Arc<RequestLog>, ParamError> {
@@ -134,6 +132,7 @@ fn read(path: &str) -> Result<Arc<RequestLog>, ParamError> {
 pub fn server(
     params: &Params,
     seed: u64,
+    rates: &Rates,
     log: Option<Arc<RequestLog>>,
 ) -> Result<Server, ParamError> {
     let model = model(params)?;
@@ -145,7 +144,7 @@ pub fn server(
     Ok(Server::new(Setup {
         scheduler: Scheduler::new(config(params, model, max_model_len, ahead)?),
         load: load(params, seed, log, max_model_len)?,
-        time: step_time(params, model)?,
+        time: step_time(params, model, rates)?,
         ahead,
         weights: match params.text("weights") {
             "auto" => model.weight_bytes(),
@@ -240,10 +239,10 @@ fn load(
     Ok(Load { arrivals, lengths, number: 0 })
 }
 
-fn step_time(params: &Params, model: &Model) -> Result<StepTime, ParamError> {
+fn step_time(params: &Params, model: &Model, rates: &Rates) -> Result<StepTime, ParamError> {
     let text = params.text("step");
     if text == "roofline" {
-        return Ok(StepTime::Roofline(*model, Roofline::from_params(params, true)?));
+        return Ok(StepTime::Roofline(*model, *rates));
     }
     let (longer, numbers) = match text.strip_prefix("longer:") {
         Some(rest) => (true, rest),

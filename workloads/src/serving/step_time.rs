@@ -10,7 +10,8 @@
 //! bandwidth, with what a card reaches of its data sheet, and the host's time, in them. Shortest step: 1 µs.
 
 use super::model::Model;
-use crate::synthetic::cost::Roofline;
+use crate::graph::DType;
+use crate::rates::Rates;
 
 /// Shortest step (ns).
 const STEP_NS_MIN: u64 = 1_000;
@@ -53,7 +54,7 @@ pub struct Constants {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StepTime {
     /// From the device's data sheet.
-    Roofline(Model, Roofline),
+    Roofline(Model, Rates),
     /// A straight line.
     Line(Constants),
     /// The longer of two, then attention.
@@ -64,11 +65,12 @@ impl StepTime {
     /// Duration of a step (ns).
     pub fn ns(&self, shape: &Shape) -> u64 {
         let ns = match self {
-            Self::Roofline(model, roofline) => {
+            Self::Roofline(model, rates) => {
                 let Shape { tokens, outputs, looked_at, pairs } = *shape;
                 let read = (looked_at * model.token_bytes()) as f64;
                 let bytes = model.touched_bytes(tokens) + read;
-                return roofline.duration(model.operations(tokens, outputs, pairs), bytes as u64);
+                let flops = model.operations(tokens, outputs, pairs);
+                return rates.duration(flops, DType::BF16, bytes as u64);
             }
             Self::Longer(model, Constants { step, token, look }) => {
                 let weights = step * model.touched_share(shape.tokens);
@@ -85,6 +87,7 @@ impl StepTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_sim::device::profile::device;
 
     #[test]
     fn shape_counts_what_each_token_looks_at() {
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn a_roofline_reads_the_weights_for_one_token_and_computes_for_many() {
         let model = *Model::find("llama-3.1-8b").expect("a model");
-        let time = StepTime::Roofline(model, Roofline::of(165e12, 1008e9));
+        let time = StepTime::Roofline(model, Rates::of(&device("rtx4090-24gb").expect("a device")));
         let mut one = Shape::default();
         one.add(1, 1000, true);
         // 15.01 GB of weights without the embedding, and 1001 tokens of 131,072 bytes

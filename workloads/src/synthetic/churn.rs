@@ -14,9 +14,10 @@
 //!
 //! Left out: several streams, sizes that depend on lifetime.
 
-use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
+use crate::graph::DType;
 use crate::params::{ALLOCS_MAX, ParamDoc, ParamError, Params, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 use vramlab_sim::units::BufferId;
@@ -37,8 +38,6 @@ pub const PARAMS: &[ParamDoc] = &[
         "probability that the last of the list is freed, not any; mostly a young one",
     ),
     doc("mark", "1000", "allocations", "a mark after every so many"),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
 ];
 
 struct Churn {
@@ -106,7 +105,7 @@ impl Script for Churn {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let allocs = params.count("allocs", 1..=ALLOCS_MAX)?;
     let (min, max) = (params.bytes("min")?, params.bytes("max")?);
     if min > max || max > 1 << 50 {
@@ -133,7 +132,7 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         live: Vec::new(),
         live_bytes: 0,
     };
-    Ok(Box::new(Generated::new(script, Roofline::from_params(params, false)?)))
+    Ok(Box::new(Generated::new(script, *rates, DType::F32)))
 }
 
 #[cfg(test)]
@@ -148,7 +147,7 @@ mod tests {
     fn live_bytes_stay_near_the_target_and_end_at_zero() {
         let mut params = Params::defaults(PARAMS);
         params.set_text("live=256MiB,allocs=5000,max=8MiB").unwrap();
-        let seen = live_peak(&mut *build(&params, 3).unwrap()).unwrap();
+        let seen = live_peak(&mut *build(&params, 3, &Rates::free()).unwrap()).unwrap();
         assert!((240 << 20..400 << 20).contains(&seen.bytes), "{seen:?}");
         assert_eq!((seen.allocs, seen.bytes_at_end), (5000, 0));
     }
@@ -158,7 +157,7 @@ mod tests {
     fn the_last_takes_the_place_of_the_one_that_is_freed() {
         let mut params = Params::defaults(PARAMS);
         params.set_text("allocs=500,live=16MiB,lifo=0").unwrap();
-        let mut source = build(&params, 1).unwrap();
+        let mut source = build(&params, 1, &Rates::free()).unwrap();
         let (mut list, mut allocs, mut of_the_end) = (Vec::new(), 0, 0);
         loop {
             match source.next(Nanos(0), Answered::Done).unwrap() {
@@ -186,7 +185,7 @@ mod tests {
         let peak = |allocs: &str| {
             let mut params = Params::defaults(PARAMS);
             params.set("allocs", allocs).unwrap();
-            live_peak(&mut *build(&params, 0).unwrap()).unwrap().buffers
+            live_peak(&mut *build(&params, 0, &Rates::free()).unwrap()).unwrap().buffers
         };
         assert!(peak("200000") < 2 * peak("20000"));
     }

@@ -1,12 +1,11 @@
-//! What every generator shares: a queue of ops, buffers that are freed with their last owner, and the [`Source`] around a script.
+//! What every generator shares: a queue of ops, live buffers, and the [`Source`] around a script.
 //!
 //! ```text
 //! Script ──writes a piece (a layer, a page)──▶ Out ──one op at a time──▶ engine
 //! ```
 //!
-//! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Buffers have owners, as tensors have
-//! references: [`Out::alloc`] makes the first, [`Out::retain`] another, and [`Out::release`] of the last writes the `free`. Slots of
-//! freed buffers are used again, latest first, so ids stay dense. A buffer's name is the number of its allocation, from 0.
+//! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Slots of freed buffers are used again, latest first, so ids
+//! stay dense. A buffer's name is the number of its allocation, from 0.
 
 use std::collections::VecDeque;
 
@@ -16,7 +15,8 @@ use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
 
-use super::cost::Roofline;
+use crate::graph::DType;
+use crate::rates::Rates;
 
 /// Marks get name numbers from here on, so that they never meet a site's.
 const MARK_NAME_FIRST: u32 = 1 << 24;
@@ -42,37 +42,34 @@ enum Queued {
     Wait(Nanos),
 }
 
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    size: u64,
-    owners: u32,
-}
-
 /// Where a script writes its ops.
 pub(crate) struct Out {
     queue: VecDeque<Queued>,
     uses: VecDeque<BufferUse>,
     marks: VecDeque<String>,
     marks_written: u32,
-    slots: Vec<Slot>,
+    /// By slot: size of the buffer in it.
+    sizes: Vec<u64>,
     slots_free: Vec<BufferId>,
     site_ids: FxHashMap<&'static str, NameId>,
     sites: Vec<&'static str>,
-    roofline: Roofline,
+    rates: Rates,
+    math: DType,
 }
 
 impl Out {
-    fn new(roofline: Roofline) -> Self {
+    fn new(rates: Rates, math: DType) -> Self {
         Self {
             queue: VecDeque::new(),
             uses: VecDeque::new(),
             marks: VecDeque::new(),
             marks_written: 0,
-            slots: Vec::new(),
+            sizes: Vec::new(),
             slots_free: Vec::new(),
             site_ids: FxHashMap::default(),
             sites: vec![""],
-            roofline,
+            rates,
+            math,
         }
     }
 
@@ -94,38 +91,27 @@ impl Out {
         self.op(Op::Mark { name });
     }
 
-    /// A buffer of `size` bytes for use on stream 0, owned once.
+    /// A buffer of `size` bytes for use on stream 0.
     pub(crate) fn alloc(&mut self, site: &'static str, size: u64) -> BufferId {
         self.alloc_on(StreamId(0), site, size)
     }
 
-    /// A buffer of `size` bytes for use on `stream`, owned once.
+    /// A buffer of `size` bytes for use on `stream`.
     pub(crate) fn alloc_on(&mut self, stream: StreamId, site: &'static str, size: u64) -> BufferId {
         let id = self.slots_free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            BufferId(self.slots.len() as u32 - 1)
+            self.sizes.push(0);
+            BufferId(self.sizes.len() as u32 - 1)
         });
-        self.slots[id.0 as usize] = Slot { size, owners: 1 };
+        self.sizes[id.0 as usize] = size;
         let site = self.site(site);
         self.op(Op::Alloc { id, stream, site, size });
         id
     }
 
-    /// One owner more.
-    pub(crate) fn retain(&mut self, id: BufferId) -> BufferId {
-        debug_assert!(self.slots[id.0 as usize].owners > 0, "buffer {id} is not live");
-        self.slots[id.0 as usize].owners += 1;
-        id
-    }
-
-    /// One owner less; the buffer is freed with its last.
+    /// The buffer is freed.
     pub(crate) fn release(&mut self, id: BufferId) {
-        let slot = &mut self.slots[id.0 as usize];
-        slot.owners = slot.owners.checked_sub(1).expect("a buffer is released by its owners only");
-        if slot.owners == 0 {
-            self.slots_free.push(id);
-            self.op(Op::Free { id, stream: None });
-        }
+        self.slots_free.push(id);
+        self.op(Op::Free { id, stream: None });
     }
 
     /// A buffer that lives for one call only: a kernel's workspace.
@@ -136,13 +122,13 @@ impl Out {
 
     /// Size of a live buffer (B).
     pub(crate) fn size(&self, id: BufferId) -> u64 {
-        self.slots[id.0 as usize].size
+        self.sizes[id.0 as usize]
     }
 
     /// Work on stream 0 of `flops` operations; its duration follows from them and from the buffers' sizes.
     pub(crate) fn work(&mut self, flops: f64, reads: &[BufferId], writes: &[BufferId]) {
         let bytes = reads.iter().chain(writes).map(|id| self.size(*id)).sum();
-        let duration = self.roofline.duration(flops, bytes);
+        let duration = self.rates.duration(flops, self.math, bytes);
         self.work_for(StreamId(0), duration, reads, writes);
     }
 
@@ -213,10 +199,11 @@ pub(crate) struct Generated<S> {
 }
 
 impl<S: Script> Generated<S> {
-    pub(crate) fn new(script: S, roofline: Roofline) -> Self {
+    /// `math` is the type in which work is done.
+    pub(crate) fn new(script: S, rates: Rates, math: DType) -> Self {
         Self {
             script,
-            out: Out::new(roofline),
+            out: Out::new(rates, math),
             over: false,
             uses: Vec::new(),
             mark: (NameId(0), String::new()),
@@ -224,13 +211,6 @@ impl<S: Script> Generated<S> {
             names: Vec::new(),
             allocs: 0,
         }
-    }
-
-    /// Places held for ops, uses, slots and marks: what must not grow with the run.
-    #[cfg(test)]
-    pub(crate) fn room(&self) -> [usize; 4] {
-        let out = &self.out;
-        [out.queue.capacity(), out.uses.capacity(), out.slots.len(), out.marks.capacity()]
     }
 
     fn handed_out(&mut self, op: Op, uses: u32) {

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
-use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
-use super::transformer::LEN_MAX;
+use crate::graph::DType;
+use crate::graph::models::bert::params::LEN_MAX;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use vramlab_sim::units::BufferId;
 
@@ -21,8 +22,6 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("rounds", "100", "rounds", "how often the lengths are gone through"),
     doc("hold", "0", "buffers", "every so many-th buffer is kept; 0: none"),
     doc("held", "8", "buffers", "so many are kept at most, then the oldest is freed"),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
 ];
 
 struct Fragment {
@@ -67,7 +66,7 @@ impl Script for Fragment {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let number = params.count("number", 1..=16)?;
     let rows = params.count("rows", 1..=1 << 24)?;
     let lengths = params.counts("lengths", 1..=LEN_MAX)?;
@@ -80,7 +79,7 @@ pub fn build(params: &Params, _seed: u64) -> Result<BoxedSource, ParamError> {
         made: 0,
         held: VecDeque::new(),
     };
-    Ok(Box::new(Generated::new(script, Roofline::from_params(params, false)?)))
+    Ok(Box::new(Generated::new(script, *rates, DType::F32)))
 }
 
 #[cfg(test)]
@@ -93,7 +92,7 @@ mod tests {
         let peak = |text: &str| {
             let mut params = Params::defaults(PARAMS);
             params.set_text(text).unwrap();
-            live_peak(&mut *build(&params, 0).unwrap()).unwrap().bytes
+            live_peak(&mut *build(&params, 0, &Rates::free()).unwrap()).unwrap().bytes
         };
         assert_eq!(peak(""), 8 * 1024 * 4);
         assert!(peak("hold=3") > 8 * 1024 * 4);

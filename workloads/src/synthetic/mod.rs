@@ -2,10 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `emit` | what all share: a queue of ops, buffers with owners, and the [`vramlab_sim::Source`] around a script |
-//! | [`cost`] | how long a piece of work takes: a roofline |
-//! | [`transformer`] | a BERT-style stack: shapes, kernels' workspaces, forward, backward, optimiser |
-//! | [`bert`], [`varlen`] | training and inference with it, at one length or at many |
+//! | `emit` | what all share: a queue of ops, live buffers, and the [`vramlab_sim::Source`] around a script |
+//! | [`bert`], [`varlen`] | the graph of BERT ([`crate::graph`]) at one length or at many |
 //! | [`ocr`] | a server that reads pages |
 //! | [`churn`], [`fragment`] | allocator exercises without a model |
 //!
@@ -14,9 +12,7 @@
 
 pub mod bert;
 pub mod churn;
-pub mod cost;
 pub(crate) mod emit;
 pub mod fragment;
 pub mod ocr;
-pub mod transformer;
 pub mod varlen;

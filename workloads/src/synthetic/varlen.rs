@@ -1,4 +1,4 @@
-//! `varlen`: the transformer stack over batches whose length varies: what makes a caching allocator's reserved memory climb.
+//! `varlen`: BERT over batches whose length varies: what makes a caching allocator's reserved memory climb.
 //!
 //! Each batch is padded to one length, so every activation scales with it (eager attention scores with its square), while weights,
 //! gradients and moments stay. How lengths follow one another:
@@ -17,33 +17,36 @@
 //!
 //! Left out: sequences of one batch that differ (nested tensors), a data loader that prefetches.
 
-use super::cost::Roofline;
-use super::emit::Generated;
-use super::transformer::settings::{Precision, with_shared};
-use super::transformer::{BATCH_MAX, Config, LEN_MAX, Steps};
+use crate::graph::Player;
+use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, SHARED};
+use crate::graph::models::params::join;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
 /// Its parameters.
-pub const PARAMS: &[ParamDoc] = &with_shared::<11, 35>([
-    doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
-    doc("batch", "8", "sequences", "sequences in a batch"),
-    doc("steps", "40", "steps", "optimiser steps (batches in inference)"),
-    doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /"),
-    doc("mu", "5.3", "ln tokens", "mean of the length's logarithm"),
-    doc("sigma", "0.6", "ln tokens", "its standard deviation"),
-    doc("min", "1", "tokens", "shortest length drawn"),
-    doc("max", "1024", "tokens", "longest length drawn"),
-    doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
-    doc("window", "16", "batches", "mode=sorted: batches sorted together"),
-    doc(
-        "positions",
-        "auto",
-        "tokens",
-        "longest sequence of the position embedding; auto: 512 or the longest",
-    ),
-]);
+pub const PARAMS: &[ParamDoc] = &join::<11, 25, 36>(
+    [
+        doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
+        doc("batch", "8", "sequences", "sequences in a batch"),
+        doc("steps", "40", "steps", "optimiser steps (batches in inference)"),
+        doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /"),
+        doc("mu", "5.3", "ln tokens", "mean of the length's logarithm"),
+        doc("sigma", "0.6", "ln tokens", "its standard deviation"),
+        doc("min", "1", "tokens", "shortest length drawn"),
+        doc("max", "1024", "tokens", "longest length drawn"),
+        doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
+        doc("window", "16", "batches", "mode=sorted: batches sorted together"),
+        doc(
+            "positions",
+            "auto",
+            "tokens",
+            "longest sequence of the position embedding; auto: 512 or the longest",
+        ),
+    ],
+    SHARED,
+);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -114,7 +117,7 @@ impl Iterator for Lengths {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let batch = params.count("batch", 1..=BATCH_MAX)?;
     let max = params.count("max", 1..=LEN_MAX)?;
     let lengths = Lengths {
@@ -149,9 +152,10 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         _ => params.count("positions", longest..=LEN_MAX)?,
     };
     let steps = params.count("steps", 1..=REPEATS_MAX)?;
-    let config = Config::from_params(params, batch, positions)?;
-    let roofline = Roofline::from_params(params, config.precision != Precision::Fp32)?;
-    Ok(Box::new(Generated::new(Steps::new(config, steps, lengths, true), roofline)))
+    let asked = Asked::read(params, batch, positions)?;
+    asked.plan(longest, String::new())?;
+    let make = move |seq| asked.plan(seq, format!("seq {seq}")).map(|(plan, _)| plan);
+    Ok(Box::new(Player::new(Box::new(make), Box::new(lengths), steps, *rates)?))
 }
 
 #[cfg(test)]
@@ -164,7 +168,7 @@ mod tests {
         let mut params = Params::defaults(PARAMS);
         params.set_text("layers=1,hidden=8,heads=1,ffn=8,vocabulary=10,phase=inference").unwrap();
         params.set_text(text).unwrap();
-        let mut source = build(&params, 0).unwrap();
+        let mut source = build(&params, 0, &Rates::free()).unwrap();
         let mut found = Vec::new();
         loop {
             match source.next(Nanos(0), Answered::Done).unwrap() {

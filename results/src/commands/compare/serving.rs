@@ -1,15 +1,12 @@
-//! What a comparison does for servers of language models: traces of requests, the device's rates, and columns of what users wait for.
+//! What a comparison does for servers of language models: traces of requests, and columns of what users wait for.
 
 use std::path::{Path, PathBuf};
 
 use vramlab_sim::report::{Latency, Served};
-use vramlab_workloads::params::Params;
 use vramlab_workloads::readers::requests;
 use vramlab_workloads::registry::Workload;
 
 use super::Column;
-use crate::failure::Failure;
-use crate::job::Place;
 use crate::output::percent;
 use crate::row::Row;
 
@@ -22,22 +19,6 @@ pub(super) fn split(files: &[PathBuf], workloads: &[&Workload]) -> (Vec<PathBuf>
 /// Does it begin as a file of requests does?
 fn is_requests(file: &Path) -> bool {
     requests::open(file).is_ok_and(|mut requests| requests.next().is_ok())
-}
-
-/// A server computes at the rates of the device it is compared on, unless it was told others.
-pub(super) fn rates(params: &mut Params, told: &[&str], place: &Place) -> Result<(), Failure> {
-    let profile = &place.profile;
-    let rates = [
-        ("tflops", profile.flops("bf16") / 1e12),
-        ("bandwidth", profile.memory_bytes_per_second / 1e9),
-    ];
-    for (key, rate) in rates {
-        // a device that computes in no time has no rate
-        if rate.is_finite() && !told.contains(&key) {
-            params.set(key, rate.to_string()).map_err(Failure::usage)?;
-        }
-    }
-    Ok(())
 }
 
 /// For requests to a server.

@@ -2,9 +2,9 @@
 
 use std::io::Read;
 
-use rustc_hash::FxHashMap;
 use vramlab_sim::source::SourceError;
 
+use super::ids::Ids;
 use super::{Plan, PlanBuffer, keep};
 use crate::readers::text::{Csv, Lines, Row};
 
@@ -33,27 +33,26 @@ pub(super) fn read<R: Read>(lines: Lines<R>) -> Result<Plan, SourceError> {
         gaps: csv.find(&["gaps"]),
         offset: csv.find(&["offset"]),
     };
-    let (mut plan, mut seen) = (Plan::default(), FxHashMap::default());
+    let (mut plan, mut ids) = (Plan::default(), Ids::default());
     while let Some(row) = csv.next()? {
         let kept = columns.buffer(&row).and_then(|buffer| {
+            let earlier = plan.buffers.iter().map(|buffer| buffer.id);
+            let id = ids.add(row.bytes(columns.id), earlier)?;
             plan.gaps_left_out += u64::from(columns.gaps.is_some_and(|gaps| !row.is_empty(gaps)));
-            if let Some(first) = seen.insert(buffer.name.clone(), plan.buffers.len() + 1) {
-                return Err(format!(
-                    "found id {:?} again (first of buffer {first}), expected each once",
-                    buffer.name
-                ));
-            }
-            keep(&mut plan, buffer)
+            keep(&mut plan, PlanBuffer { id, ..buffer })
         });
         kept.map_err(|what| csv.error(what))?;
+    }
+    plan.names = ids.names();
+    if !plan.names.is_empty() {
+        (0..).zip(&mut plan.buffers).for_each(|(line, buffer)| buffer.id = line);
     }
     Ok(plan)
 }
 
 impl Columns {
+    /// The buffer of a row, but for its id.
     fn buffer(&self, row: &Row<'_>) -> Result<PlanBuffer, String> {
-        let name = std::str::from_utf8(row.bytes(self.id).trim_ascii())
-            .map_err(|_| row.named(self.id, "found bytes that are no UTF-8, expected text"))?;
         let upper = row.whole(self.upper)?;
         let after = upper.checked_add(u64::from(self.end_is_last));
         let optional = |column: Option<usize>| -> Result<Option<u64>, String> {
@@ -63,7 +62,7 @@ impl Columns {
                 .transpose()
         };
         Ok(PlanBuffer {
-            name: name.into(),
+            id: 0,
             lower: row.whole(self.lower)?,
             upper: after.ok_or_else(|| row.named(self.upper, "found 2^64-1, expected less"))?,
             size: row.whole(self.size)?,

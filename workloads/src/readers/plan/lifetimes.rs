@@ -17,8 +17,8 @@ pub(super) fn read<R: Read>(mut lines: Lines<R>) -> Result<Plan, SourceError> {
     let mut plan = Plan::default();
     while lines.advance()? {
         let kept = numbers(lines.line()).and_then(|[lower, upper, size]| {
-            let name = plan.buffers.len().to_string().into();
-            keep(&mut plan, PlanBuffer { name, lower, upper, size, offset: None, alignment: 1 })
+            let id = plan.buffers.len() as u64;
+            keep(&mut plan, PlanBuffer { id, lower, upper, size, offset: None, alignment: 1 })
         });
         kept.map_err(|what| lines.error(what))?;
     }

@@ -14,6 +14,7 @@
 //! | `kept` | `offset` and `alignment` are kept beside, so that plans can be compared; `gaps` are not: a buffer with gaps is taken to live through them |
 
 mod csv;
+mod ids;
 mod lifetimes;
 #[cfg(test)]
 mod tests;
@@ -32,10 +33,10 @@ pub(super) use lifetimes::is_lifetime;
 const BUFFERS_MAX: usize = 20_000_000;
 
 /// One buffer of an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanBuffer {
-    /// What the file calls it.
-    pub name: Box<str>,
+    /// Its number in the file; that of its line (from 0) where the file has names.
+    pub id: u64,
     /// First time at which it is live.
     pub lower: u64,
     /// First time at which it is live no more.
@@ -53,21 +54,22 @@ pub struct PlanBuffer {
 pub struct Plan {
     /// In the order of the file.
     pub buffers: Vec<PlanBuffer>,
+    /// Their names, where these are not all numbers.
+    pub names: Vec<Box<str>>,
     /// Buffers whose `gaps` were left out.
     pub gaps_left_out: u64,
 }
 
 impl Plan {
-    /// Requests and frees in order of time. A buffer's number is that in the file, or that of its line (from 0) where it has a name.
+    /// Requests and frees in order of time.
     pub fn events(&self) -> Events {
-        let numbered = self.buffers.iter().all(|buffer| buffer.name.parse::<u64>().is_ok());
-        let life = |(line, buffer): (u64, &PlanBuffer)| Life {
-            name: buffer.name.parse().ok().filter(|_| numbered).unwrap_or(line),
+        let life = |buffer: &PlanBuffer| Life {
+            name: buffer.id,
             lower: buffer.lower,
             upper: buffer.upper,
             size: buffer.size,
         };
-        of_lives(&(0..).zip(&self.buffers).map(life).collect::<Vec<_>>())
+        of_lives(&self.buffers.iter().map(life).collect::<Vec<_>>())
     }
 
     /// Bytes that the file's own plan needs: the highest end of a buffer; `None` if a buffer has no offset.

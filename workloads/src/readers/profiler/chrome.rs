@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use vramlab_sim::source::SourceError;
 
 use super::objects::Objects;
-use super::{Kept, MemoryEvent, total};
+use super::{DeviceKey, Kept, MemoryEvent, total};
 use crate::readers::text::{Lines, Unit, from_json, nanos};
 
 const MEMORY: &str = "[memory]";
@@ -62,7 +62,7 @@ pub(super) fn read<R: Read>(lines: Lines<R>, kept: &mut Kept) -> Result<(), Sour
 }
 
 /// The memory event that an object is, if it is one.
-fn event(text: &[u8]) -> Result<Option<((i64, i64), MemoryEvent)>, String> {
+fn event(text: &[u8]) -> Result<Option<(DeviceKey, MemoryEvent)>, String> {
     let event: Event<'_> = from_json(text)?;
     let name = event.name.as_deref().unwrap_or_default();
     if ![MEMORY, OUT_OF_MEMORY].contains(&name) {

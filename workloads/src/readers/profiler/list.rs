@@ -4,7 +4,7 @@ use std::io::Read;
 
 use vramlab_sim::source::SourceError;
 
-use super::{Kept, MemoryEvent, total};
+use super::{DeviceKey, Kept, MemoryEvent, total};
 use crate::readers::text::{Csv, Lines, Row, Unit};
 
 pub(super) fn read<R: Read>(lines: Lines<R>, kept: &mut Kept) -> Result<(), SourceError> {
@@ -36,7 +36,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn event(&self, row: &Row<'_>) -> Result<((i64, i64), MemoryEvent), String> {
+    fn event(&self, row: &Row<'_>) -> Result<(DeviceKey, MemoryEvent), String> {
         let given = |column: Option<usize>| column.filter(|column| !row.is_empty(*column));
         let sum = |column| -> Result<Option<u64>, String> {
             let value = given(column).map(|column| row.signed(column)).transpose()?;

@@ -63,6 +63,9 @@ pub struct DeviceHistory {
     pub peak_reserved: Option<u64>,
 }
 
+/// Type and number of a device.
+type DeviceKey = (i64, i64);
+
 /// One memory event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryEvent {
@@ -109,13 +112,13 @@ pub fn read(input: impl Read, origin: &str) -> Result<Profile, SourceError> {
 /// Events by device, in the order of the file.
 #[derive(Default)]
 struct Kept {
-    devices: BTreeMap<(i64, i64), Vec<MemoryEvent>>,
+    devices: BTreeMap<DeviceKey, Vec<MemoryEvent>>,
     host_events: u64,
     count: usize,
 }
 
 impl Kept {
-    fn keep(&mut self, device: (i64, i64), event: MemoryEvent) -> Result<(), String> {
+    fn keep(&mut self, device: DeviceKey, event: MemoryEvent) -> Result<(), String> {
         if device.0 == 0 {
             self.host_events += 1;
             return Ok(());

@@ -14,8 +14,6 @@ use super::number::found;
 const LINE_BYTES_MAX: usize = 1 << 24;
 /// Read at a time.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Bytes that tell another encoding.
-const MARK_BYTES: usize = 4;
 /// UTF-8's byte order mark, which some editors put in front.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -44,8 +42,8 @@ impl<R: Read> Lines<R> {
         let buffer = vec![0; BUFFER_BYTES];
         let (origin, line) = (origin.into(), 0..0);
         let mut lines = Self { input, origin, number: 0, buffer, filled: 0, line, next: 0 };
-        // A pipe may give a byte at a time.
-        while lines.filled < MARK_BYTES && lines.fill()? {}
+        // A pipe may give a byte at a time, and what comes first tells the format.
+        while lines.filled < BUFFER_BYTES && lines.fill()? {}
         if let Some(what) = not_utf8(&lines.buffer[..lines.filled]) {
             return Err(SourceError { place: lines.origin, what });
         }

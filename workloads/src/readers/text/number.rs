@@ -3,6 +3,9 @@
 /// Bytes of what was found that a message shows.
 const SHOWN: usize = 40;
 
+/// So many digits never pass 2^64.
+const DIGITS_SAFE: usize = 19;
+
 /// What was found, for messages: at most 40 bytes of it.
 pub fn found(text: &[u8]) -> String {
     let shown = &text[..text.len().min(SHOWN)];
@@ -42,8 +45,16 @@ pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
+    let (short, rest) = text.split_at(text.len().min(DIGITS_SAFE));
     let mut value: u64 = 0;
-    for byte in text {
+    for byte in short {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    for byte in rest {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
@@ -69,6 +80,7 @@ mod tests {
     fn whole_numbers_are_whole() {
         assert_eq!(whole(b"18446744073709551615"), Ok(u64::MAX));
         assert_eq!(whole(b" 12.00 "), Ok(12));
+        assert_eq!(whole(b"00000000000000000000000012"), Ok(12));
         for bad in ["", "-1", "1.5", "nan", "inf", "1e3", "+1", "18446744073709551616", ".", "1 2"]
         {
             let expected = format!("found {bad:?}, expected a whole number from 0 to 2^64-1");

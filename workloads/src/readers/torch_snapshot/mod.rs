@@ -36,7 +36,7 @@ mod pickler;
 #[cfg(test)]
 mod tests;
 
-use std::io::{BufRead, Read};
+use std::io::Read;
 use std::path::Path;
 
 pub use check::{Sum, Warning, check};
@@ -50,6 +50,9 @@ pub use model::{
 use super::bytes::{self, Bytes, FileError};
 use super::pickle::{self, Heap, Limits};
 use collect::Collector;
+
+/// Bytes that tell JSON from a pickle.
+const HEAD_BYTES: u64 = 4096;
 
 /// Reads a snapshot file: pickle or JSON, plain, `.gz` or `.zst`, all told by content.
 ///
@@ -65,7 +68,9 @@ pub fn open(path: &Path) -> Result<Snapshot, FileError> {
 /// See [`SnapshotError`].
 pub fn read(mut bytes: Bytes) -> Result<Snapshot, SnapshotError> {
     let total = bytes.total();
-    if is_json(bytes.fill_buf()?) { read_json(bytes) } else { read_pickle(bytes, total) }
+    // A pipe's first bytes may be blanks only.
+    let head = bytes.head(HEAD_BYTES)?;
+    if is_json(&head) { read_json(bytes) } else { read_pickle(bytes, total) }
 }
 
 /// Reads a snapshot that is in memory, uncompressed.

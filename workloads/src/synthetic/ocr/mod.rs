@@ -28,6 +28,7 @@
 //! host time), several workers, batches of pages, cuDNN's real workspaces.
 
 mod detector;
+mod listed;
 mod network;
 mod pages;
 mod recogniser;
@@ -40,10 +41,11 @@ use self::detector::Detector;
 use self::network::{Map, Runner};
 use self::pages::{Page, Pages};
 use self::recogniser::{HEIGHT, Recogniser};
-use super::cost::{self, Roofline};
 use super::emit::{Generated, Out, Script};
 use crate::arrivals::Arrivals;
+use crate::graph::DType;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
+use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
@@ -55,6 +57,18 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("calm", "5", "s", "mean length of a calm"),
     doc("burst", "1", "s", "mean length of a burst; 0: none, plain Poisson arrivals"),
     doc("limit", "960", "px", "longest side of the detector's input; a multiple of 32"),
+    doc(
+        "sizes",
+        "",
+        "file",
+        "a list of recorded page sizes (CSV: index,width,height) instead of drawn ones",
+    ),
+    doc(
+        "lines",
+        "",
+        "file",
+        "a list of recorded lines (CSV: image_index,line_width,line_height) instead of drawn ones",
+    ),
     doc("lines_max", "200", "lines", "most lines of a page"),
     doc("group", "6", "lines", "lines recognised together"),
     doc("line_width", "320", "px", "least width of the recogniser's input"),
@@ -72,8 +86,6 @@ pub const PARAMS: &[ParamDoc] = &[
     ),
     doc("streams", "1", "streams", "2: inputs are copied on a stream of their own"),
     doc("on_oom", "ignore", "-", "ignore, or drop (answer the request and free its buffers)"),
-    cost::TFLOPS,
-    cost::BANDWIDTH,
 ];
 
 const COMPUTE: StreamId = StreamId(0);
@@ -196,7 +208,7 @@ impl Script for Server {
 ///
 /// # Errors
 /// When a parameter's value is refused.
-pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
+pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let number = params.choice("precision", &[("fp32", 4), ("fp16", 2)])?;
     let mut arrivals = Arrivals::bursty(params, Rng::new(seed, "ocr.arrivals"))?;
     let arrival = arrivals.next();
@@ -221,7 +233,8 @@ pub fn build(params: &Params, seed: u64) -> Result<BoxedSource, ParamError> {
         arrival,
         requests: params.count("pages", 1..=REPEATS_MAX)?,
     };
-    Ok(Box::new(Generated::new(script, Roofline::from_params(params, number == 2)?)))
+    let math = if number == 2 { DType::F16 } else { DType::F32 };
+    Ok(Box::new(Generated::new(script, *rates, math)))
 }
 
 #[cfg(test)]

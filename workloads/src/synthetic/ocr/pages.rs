@@ -10,9 +10,11 @@
 //! | lines per page | exp N(3.9325, 0.3182) | 30 / 50 / 87 |
 //! | width / height of a line | exp N(1.4015, 0.8681) | 0.8 / 4.0 / 15.3 |
 //!
-//! Arrivals are bursty ([`crate::arrivals`]). No
-//! measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
+//! With `sizes` or `lines` a list of recorded sizes takes their place (`listed`).
+//!
+//! Arrivals are bursty ([`crate::arrivals`]). No measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
 
+use super::listed::Listed;
 use crate::params::{ParamError, Params};
 use crate::rng::Rng;
 
@@ -40,6 +42,7 @@ pub(super) struct Page {
 
 /// How pages are brought to the networks' sizes.
 pub(super) struct Pages {
+    listed: Listed,
     sizes: Rng,
     lines: Rng,
     /// Longest side of the detector's input (px).
@@ -62,6 +65,7 @@ impl Pages {
             return Err(params.bad("limit", "a multiple of 32 from 32 to 8192"));
         }
         Ok(Self {
+            listed: Listed::from_params(params)?,
             sizes: Rng::new(seed, "ocr.pages"),
             lines: Rng::new(seed, "ocr.lines"),
             limit,
@@ -74,10 +78,21 @@ impl Pages {
     }
 
     pub(super) fn next(&mut self) -> Page {
-        let [height, width] = self.page_size();
-        let drawn = self.lines.lognormal(LINES_LN[0], LINES_LN[1]).round() as u64;
-        let count = drawn.clamp(1, self.lines_max);
-        let mut lines: Vec<u64> = (0..count).map(|_| self.line_size()).collect();
+        let listed = self.listed.next();
+        let [height, width] = self.page_size(listed.size);
+        let mut lines: Vec<u64> = match listed.lines {
+            Some(ratios) => {
+                let few = ratios.into_iter().take(self.lines_max as usize);
+                few.map(|ratio| self.line_size(ratio)).collect()
+            }
+            None => {
+                let drawn = self.lines.lognormal(LINES_LN[0], LINES_LN[1]).round() as u64;
+                let count = drawn.clamp(1, self.lines_max);
+                let draw = |_| self.lines.lognormal(LINE_RATIO_LN[0], LINE_RATIO_LN[1]);
+                let ratios: Vec<f64> = (0..count).map(draw).collect();
+                ratios.into_iter().map(|ratio| self.line_size(ratio)).collect()
+            }
+        };
         lines.sort_unstable();
         Page { height, width, lines }
     }
@@ -89,13 +104,8 @@ impl Pages {
     }
 
     /// Longest side brought to the limit if above it, both to multiples of 32 (`DetResizeForTest` of PaddleOCR).
-    fn page_size(&mut self) -> [u64; 2] {
-        let [width, height] = if self.sizes.chance(SCAN_SHARE) {
-            SCAN
-        } else {
-            let width = self.sizes.lognormal(WIDTH_LN[0], WIDTH_LN[1]);
-            [width, width * self.sizes.lognormal(PAGE_RATIO_LN[0], PAGE_RATIO_LN[1])]
-        };
+    fn page_size(&mut self, listed: Option<[f64; 2]>) -> [u64; 2] {
+        let [width, height] = listed.unwrap_or_else(|| self.drawn_size());
         if self.fixed {
             return [self.limit; 2];
         }
@@ -103,9 +113,16 @@ impl Pages {
         [height, width].map(|side| ((side * scale / SIDE_STEP).round().max(1.0) * SIDE_STEP) as u64)
     }
 
-    /// Line brought to the recogniser's height; never below its usual width (`resize_norm_img` of PaddleOCR).
-    fn line_size(&mut self) -> u64 {
-        let ratio = self.lines.lognormal(LINE_RATIO_LN[0], LINE_RATIO_LN[1]);
+    fn drawn_size(&mut self) -> [f64; 2] {
+        if self.sizes.chance(SCAN_SHARE) {
+            return SCAN;
+        }
+        let width = self.sizes.lognormal(WIDTH_LN[0], WIDTH_LN[1]);
+        [width, width * self.sizes.lognormal(PAGE_RATIO_LN[0], PAGE_RATIO_LN[1])]
+    }
+
+    /// Line of this width over height brought to the recogniser's height; never below its usual width (`resize_norm_img` of PaddleOCR).
+    fn line_size(&self, ratio: f64) -> u64 {
         if self.fixed {
             return self.line_width;
         }

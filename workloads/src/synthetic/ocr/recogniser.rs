@@ -7,8 +7,8 @@
 use vramlab_sim::units::BufferId;
 
 use super::network::{Conv, Map, Runner};
+use crate::graph::kernels::BLAS_WORKSPACE;
 use crate::synthetic::emit::Out;
-use crate::synthetic::transformer::kernels::BLAS_WORKSPACE;
 
 /// Rows of a line as it comes in (px).
 pub(super) const HEIGHT: u64 = 48;

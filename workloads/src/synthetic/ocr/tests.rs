@@ -5,10 +5,14 @@ use vramlab_sim::{Answered, Nanos, Op, Step};
 use super::*;
 use crate::live::live_peak;
 
+fn rates() -> Rates {
+    Rates::of(&vramlab_sim::device::profile::device("a100-80gb").unwrap())
+}
+
 fn source(text: &str, seed: u64) -> BoxedSource {
     let mut params = Params::defaults(PARAMS);
     params.set_text(text).unwrap();
-    build(&params, seed).unwrap()
+    build(&params, seed, &rates()).unwrap()
 }
 
 /// Recorded with PyTorch 2.15: both models, then one page of 640×960 (fp32).
@@ -42,8 +46,7 @@ fn detector_peak_is_as_recorded() {
         arrival: Nanos(u64::MAX),
         requests: 1,
     };
-    let roofline = Roofline::from_params(&params, false).unwrap();
-    let seen = live_peak(&mut Generated::new(OnePage(server), roofline)).unwrap();
+    let seen = live_peak(&mut Generated::new(OnePage(server), rates(), DType::F32)).unwrap();
     assert_eq!((seen.bytes_at_end, seen.bytes), (96_127_848, 351_169_384));
 }
 

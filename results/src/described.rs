@@ -1,0 +1,258 @@
+//! Files that have nothing to be replayed, in figures: requests to a server, sizes of pages, states of an allocator.
+
+use std::path::Path;
+
+use serde::{Serialize, Serializer};
+use vramlab_workloads::readers::bytes::Bytes;
+use vramlab_workloads::readers::format::Format;
+use vramlab_workloads::readers::requests::Requests;
+use vramlab_workloads::readers::sizes;
+use vramlab_workloads::readers::states::summary::{MemorySummary, Pool};
+use vramlab_workloads::readers::states::timeline::CATEGORIES;
+use vramlab_workloads::readers::states::{Quantity, bfc, summary, timeline};
+
+use crate::failure::Failure;
+use crate::output::{Grid, mib};
+
+/// What is in a file, or in one of several states in it.
+#[derive(Debug, Default, Serialize)]
+pub struct Described {
+    input: String,
+    format: &'static str,
+    /// Its own name, such as that of an allocator.
+    of: Option<String>,
+    figures: Vec<Figure>,
+    table: Option<Table>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: &'static str,
+    value: u64,
+    unit: &'static str,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Table {
+    title: &'static str,
+    /// Sizes are bytes.
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug)]
+enum Cell {
+    Text(String),
+    Count(u64),
+    Bytes(u64),
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Count(number) | Self::Bytes(number) => serializer.serialize_u64(*number),
+        }
+    }
+}
+
+/// Reads a file of a format that carries no ops.
+///
+/// # Errors
+/// It cannot be read, or a line is bad.
+pub fn describe(path: &Path, format: Format, input: Bytes) -> Result<Vec<Described>, Failure> {
+    let origin = path.display().to_string();
+    let all = match format {
+        Format::Requests => Requests::new(input, &*origin).and_then(requests).map(|one| vec![one]),
+        Format::Sizes => sizes::read(input, &origin).map(|list| vec![sizes_of(&list)]),
+        Format::Timeline => timeline::read(input, &origin).map(|line| vec![timeline_of(&line)]),
+        Format::BfcDump => bfc::read(input, &origin).map(|all| all.iter().map(dump).collect()),
+        _ => summary::read(input, &origin).map(|all| all.iter().map(table_of).collect()),
+    };
+    let mut all: Vec<Described> = all.map_err(Failure::input)?;
+    for one in &mut all {
+        (one.input, one.format) = (super::inputs::file_name(path), format.doc().name);
+    }
+    Ok(all)
+}
+
+fn requests<R: std::io::Read>(
+    mut requests: Requests<R>,
+) -> Result<Described, vramlab_sim::source::SourceError> {
+    let (mut count, mut known, mut measured, mut last) = (0, 0, 0, None);
+    let (mut prompts, mut outputs) = (Span::default(), Span::default());
+    while let Some(request) = requests.next()? {
+        count += 1;
+        last = request.arrival;
+        prompts.add(request.prompt_tokens);
+        outputs.add(request.output_tokens);
+        known += requests.keys().iter().map(|run| run.count).sum::<u64>();
+        measured += u64::from(request.measured.is_some());
+    }
+    let mut one = Described::default();
+    one.figure("requests", count, "requests");
+    if let Some(last) = last {
+        one.figure("last arrival", last.0, "ns");
+    }
+    one.figure("prompt tokens", prompts.sum, "tokens");
+    one.figure("longest prompt", prompts.most, "tokens");
+    one.figure("output tokens", outputs.sum, "tokens");
+    one.figure("longest output", outputs.most, "tokens");
+    one.figure("prompt tokens with known text", known, "tokens");
+    one.figure("requests with measured times", measured, "requests");
+    Ok(one)
+}
+
+#[derive(Default)]
+struct Span {
+    sum: u64,
+    most: u64,
+}
+
+impl Span {
+    fn add(&mut self, value: u64) {
+        self.sum = self.sum.saturating_add(value);
+        self.most = self.most.max(value);
+    }
+}
+
+fn sizes_of(list: &sizes::SizeList) -> Described {
+    let mut one = Described::default();
+    one.figure(if list.parts { "lines or crops" } else { "pages" }, list.sizes.len() as u64, "");
+    let most = |of: fn(&sizes::Size) -> u64| list.sizes.iter().map(of).max().unwrap_or(0);
+    one.figure("greatest width", most(|size| u64::from(size.width)), "px");
+    one.figure("greatest height", most(|size| u64::from(size.height)), "px");
+    let largest = most(|size| u64::from(size.width) * u64::from(size.height));
+    one.figure("largest area", largest, "px");
+    let unreadable = list.sizes.iter().filter(|size| size.unreadable).count();
+    one.figure("marked unreadable", unreadable as u64, "");
+    one
+}
+
+fn timeline_of(line: &timeline::Timeline) -> Described {
+    let mut one = Described::default();
+    one.figure("points", line.points.len() as u64, "points");
+    let Some(peak) = line.peak() else { return one };
+    one.figure("peak", u64::try_from(peak.total()).unwrap_or(0), "B");
+    let start = line.points[0].time;
+    one.figure("peak after", peak.time - start, "ns");
+    one.figure("length", line.points.last().map_or(0, |last| last.time - start), "ns");
+    let bytes = |index: usize| Cell::Bytes(u64::try_from(peak.bytes[index]).unwrap_or(0));
+    let row = |(index, name): (usize, &&str)| vec![Cell::Text((*name).to_owned()), bytes(index)];
+    one.table = Some(Table {
+        title: "held at the peak",
+        columns: vec!["category<", "MiB"],
+        rows: CATEGORIES.iter().enumerate().map(row).collect(),
+    });
+    one
+}
+
+fn dump(dump: &bfc::BfcDump) -> Described {
+    let mut one = Described { of: dump.allocator.clone(), ..Described::default() };
+    let (used, free) = dump.chunk_bytes();
+    let stats = &dump.stats;
+    for (name, value) in [
+        ("asked for", dump.asked_rounded.or(dump.asked.map(|asked| asked.bytes))),
+        ("limit", stats.limit),
+        ("in use", stats.in_use),
+        ("most in use", stats.max_in_use),
+        ("largest request", stats.max_alloc_size),
+        ("reserved", stats.reserved),
+        ("most reserved", stats.peak_reserved),
+        ("largest free block", stats.largest_free_block),
+        ("chunks in use", Some(used).filter(|_| !dump.chunks.is_empty())),
+        ("free chunks", Some(free).filter(|_| !dump.chunks.is_empty())),
+        ("largest free chunk", dump.largest_free()),
+    ] {
+        if let Some(value) = value {
+            one.figure(name, value, "B");
+        }
+    }
+    if let Some(allocations) = stats.allocations {
+        one.figure("requests so far", allocations, "requests");
+    }
+    one.figure("regions", dump.regions.len() as u64, "");
+    let row = |bin: &bfc::Bin| {
+        let sizes =
+            [bin.bytes, bin.bytes_in_use, bin.requested].map(|size| Cell::Bytes(size.bytes));
+        [Cell::Count(bin.size), Cell::Count(bin.chunks), Cell::Count(bin.in_use)]
+            .into_iter()
+            .chain(sizes)
+            .collect()
+    };
+    one.table = Some(Table {
+        title: "bins that have chunks",
+        columns: vec!["from B", "chunks", "in use", "MiB", "MiB in use", "MiB asked for"],
+        rows: dump.bins.iter().filter(|bin| bin.chunks > 0).map(row).collect(),
+    });
+    one
+}
+
+fn table_of(table: &MemorySummary) -> Described {
+    let mut one =
+        Described { of: Some(format!("device {}", table.device)), ..Described::default() };
+    one.figure("requests that failed", table.ooms, "requests");
+    one.figure("retries", table.retries, "");
+    let cell = |row: &summary::Row, quantity: Quantity| match row.bytes {
+        true => Cell::Bytes(quantity.bytes),
+        false => Cell::Count(quantity.bytes),
+    };
+    let row = |row: &summary::Row| {
+        let pool = match row.pool {
+            Pool::All => "",
+            Pool::Large => ", large pool",
+            Pool::Small => ", small pool",
+        };
+        let name = Cell::Text(format!("{}{pool}", row.name));
+        let values =
+            [row.current, row.peak, row.allocated, row.freed].map(|value| cell(row, value));
+        std::iter::once(name).chain(values).collect()
+    };
+    one.table = Some(Table {
+        title: "figures (sizes in MiB)",
+        columns: vec!["figure<", "now", "peak", "added", "taken away"],
+        rows: table.rows.iter().map(row).collect(),
+    });
+    one
+}
+
+impl Described {
+    fn figure(&mut self, name: &'static str, value: u64, unit: &'static str) {
+        self.figures.push(Figure { name, value, unit });
+    }
+
+    /// For people.
+    pub fn page(&self, markdown: bool) -> String {
+        let heading = if markdown { "### " } else { "" };
+        let of = self.of.as_ref().map(|of| format!(", {of}")).unwrap_or_default();
+        let mut text = format!("{heading}{}: {}{of}\n\n", self.input, self.format);
+        let mut grid = Grid::new(&["figure<", "value", "unit<"]);
+        for figure in &self.figures {
+            let (value, unit) = match figure.unit {
+                "B" => (mib(figure.value), "MiB"),
+                unit => (figure.value.to_string(), unit),
+            };
+            grid.row(vec![figure.name.to_owned(), value, unit.to_owned()]);
+        }
+        text += &(grid.print(markdown) + "\n");
+        if let Some(table) = self.table.as_ref().filter(|table| !table.rows.is_empty()) {
+            text += &format!("\n{}:\n", table.title);
+            let mut grid = Grid::new(&table.columns);
+            for row in &table.rows {
+                grid.row(row.iter().map(Cell::shown).collect());
+            }
+            text += &(grid.print(markdown) + "\n");
+        }
+        text
+    }
+}
+
+impl Cell {
+    fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Count(count) => count.to_string(),
+            Self::Bytes(bytes) => mib(*bytes),
+        }
+    }
+}

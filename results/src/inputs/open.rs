@@ -1,0 +1,120 @@
+//! Files are opened by their content.
+
+use std::io::Read;
+use std::path::Path;
+
+use vramlab_sim::trace::not_utf8;
+use vramlab_workloads::readers::bytes::{self, Bytes};
+use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect};
+use vramlab_workloads::readers::torch_snapshot as torch;
+
+use super::snapshot::check_ranges;
+use super::{LogInput, Made, Opened, Recorded, SnapshotInput, file_name};
+use crate::failure::Failure;
+
+/// A file of which the format is known, and nothing is read yet.
+pub struct Begun {
+    /// Its content, decompressed.
+    pub input: Bytes,
+    head: Vec<u8>,
+    /// Told by its content; `None` if it is text of none.
+    pub format: Option<Format>,
+}
+
+/// Looks at the beginning of a file.
+///
+/// # Errors
+/// A file that cannot be read, is empty, or is text of another encoding than UTF-8.
+pub fn begin(path: &Path) -> Result<Begun, Failure> {
+    let mut input = bytes::open(path).map_err(Failure::input)?;
+    let named =
+        |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    let head = input.head(HEAD_BYTES).map_err(|e| named(&e))?;
+    if head.is_empty() {
+        return Err(named(&format!("the file is empty; expected {KNOWN}")));
+    }
+    if let Some(what) = not_utf8(&head) {
+        return Err(named(&what));
+    }
+    let format = detect(&head);
+    Ok(Begun { input, head, format })
+}
+
+/// What a file may be, for messages.
+const KNOWN: &str =
+    "a recording, such as a PyTorch snapshot or JSON Lines of ops; vramlab list formats has all";
+
+/// Opens a file and tells its format by its content.
+///
+/// # Errors
+/// A file that cannot be read, is damaged, or is of no known format.
+pub fn open(path: &Path) -> Result<Opened, Failure> {
+    open_begun(path, begin(path)?)
+}
+
+/// Opens a file of which the format is known.
+///
+/// # Errors
+/// A file that cannot be read, is damaged, or has nothing to be replayed.
+pub fn open_begun(path: &Path, begun: Begun) -> Result<Opened, Failure> {
+    let Begun { mut input, head, format } = begun;
+    let named =
+        |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    let Some(format) = format else {
+        let shown: String = String::from_utf8_lossy(&head).chars().take(40).collect();
+        return Err(named(&format!("found text that begins with {shown:?}, expected {KNOWN}")));
+    };
+    match format {
+        Format::Trace => {
+            let kept = kept(path, &mut input)?;
+            let (recorded, made) = header(&head);
+            let (name, path) = (file_name(path), path.to_owned());
+            Ok(Opened::Trace { name, path, kept, recorded, made })
+        }
+        Format::SnapshotPickle | Format::SnapshotJson => {
+            let snapshot = torch::read(input).map_err(|e| named(&e))?;
+            check_ranges(&snapshot).map_err(|e| named(&e))?;
+            Ok(Opened::Snapshot(SnapshotInput::new(path, snapshot)))
+        }
+        other if other.doc().carries == Carries::Ops => {
+            Ok(Opened::Log(LogInput::read(path, other, input)?))
+        }
+        other => {
+            let name = other.doc().name;
+            let what = format!(
+                "found {name}, expected requests and frees to replay; vramlab inspect shows what is in it"
+            );
+            Err(named(&what))
+        }
+    }
+}
+
+/// The content, if it comes through a pipe: it cannot be read again.
+pub(super) fn kept(path: &Path, input: &mut Bytes) -> Result<Option<Vec<u8>>, Failure> {
+    if std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
+        return Ok(None);
+    }
+    let mut content = Vec::new();
+    let read = input.read_to_end(&mut content);
+    read.map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
+    Ok(Some(content))
+}
+
+fn first_line(text: &str) -> &str {
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    text.lines().next().unwrap_or_default()
+}
+
+/// What the header of our JSON Lines says of the device and the allocator, if the first line is one.
+fn header(start: &[u8]) -> (Recorded, Made) {
+    let text = String::from_utf8_lossy(start);
+    let line: serde_json::Value = serde_json::from_str(first_line(&text)).unwrap_or_default();
+    if line.get("vramlab_trace").is_none() {
+        return Default::default();
+    }
+    let bytes = |field: &str| line.get(field).and_then(serde_json::Value::as_u64);
+    let text = |field: &str| line.get(field).and_then(|v| v.as_str()).map(str::to_owned);
+    let recorded = Recorded { capacity: bytes("capacity"), peak_reserved: bytes("peak_reserved") };
+    let torch_version = text("torch_version");
+    (recorded, Made { torch_version, conf: text("conf").unwrap_or_default() })
+}

@@ -1,0 +1,239 @@
+//! Our models beside what was measured of the same set-ups: peaks, phases of failures, large buffers.
+//!
+//! A set-up is a file `NAME.json` beside a recording; see [`vramlab_workloads::setup`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use vramlab_sim::op::Op;
+use vramlab_sim::source::{Answered, Source, Step};
+use vramlab_sim::units::{Bytes, Nanos};
+use vramlab_workloads::rates::Rates;
+use vramlab_workloads::readers::recording::{Action, Entries};
+use vramlab_workloads::registry::{self, BoxedSource};
+use vramlab_workloads::setup::Setup;
+
+use crate::cli::parse_spec;
+use crate::failure::Failure;
+use crate::inputs::{self, Opened};
+use crate::job::{Input, Place, run_pair};
+use crate::row::Row;
+
+/// Most bytes of a set-up file.
+const SETUP_MAX: u64 = 16 << 20;
+
+/// A set-up that a workload can express, and what was measured of it.
+pub struct Measured {
+    /// The file's name without its ending.
+    pub name: String,
+    /// The workload.
+    pub setup: Setup,
+    path: PathBuf,
+    file: Value,
+}
+
+/// Our figures beside the measured ones. Sizes are bytes.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Beside {
+    pub name: String,
+    pub workload: &'static str,
+    pub params: String,
+    pub peak_requested: u64,
+    pub peak_requested_measured: Option<u64>,
+    pub peak_allocated: u64,
+    pub peak_allocated_measured: Option<u64>,
+    pub peak_reserved: u64,
+    pub peak_reserved_measured: Option<u64>,
+    /// The phase in which the first request failed.
+    pub failed_in: Option<String>,
+    pub failed_in_measured: Option<String>,
+}
+
+/// Large buffers of one size in a phase.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Buffers {
+    pub name: String,
+    pub phase: String,
+    pub size: u64,
+    pub ours: u64,
+    pub measured: u64,
+    /// Where ours are made; empty if we have none.
+    pub sites: String,
+}
+
+/// Set-ups in a folder, or a file; those that no workload expresses are left out.
+///
+/// # Errors
+/// When something cannot be read, or is no JSON.
+pub fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
+    let bad =
+        |path: &Path, e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", path.display()));
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).map_err(|e| bad(path, &e))?;
+        let all: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|e| e.path())).collect();
+        files = all.map_err(|e| bad(path, &e))?;
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
+        files.sort();
+    }
+    let mut found = Vec::new();
+    for file in files {
+        let length = std::fs::metadata(&file).map_err(|e| bad(&file, &e))?.len();
+        if length > SETUP_MAX {
+            let what = format!("{} in it, expected a set-up of at most 16 MiB", Bytes(length));
+            return Err(bad(&file, &what));
+        }
+        let text = std::fs::read_to_string(&file).map_err(|e| bad(&file, &e))?;
+        let value: Value = serde_json::from_str(&text).map_err(|e| bad(&file, &e))?;
+        if let Some(setup) = Setup::read(&value) {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            found.push(Measured { name, setup, path: file, file: value });
+        }
+    }
+    Ok(found)
+}
+
+impl Measured {
+    fn source(&self) -> Result<BoxedSource, Failure> {
+        let workload = registry::find(self.setup.workload).map_err(Failure::usage)?;
+        let source = workload.source(&self.setup.params, 0, &Rates::free());
+        source.map_err(|e| Failure::input(format!("{}: {e}", self.path.display())))
+    }
+
+    /// Runs it through `torch.caching` with the recorded settings, on a device of the recorded size.
+    ///
+    /// # Errors
+    /// When the set-up asks for what cannot be run.
+    pub fn run(&self) -> Result<Beside, Failure> {
+        let make = || Ok(self.source()? as Box<dyn Source>);
+        let input = Input { accesses: true, ..Input::new(self.name.clone(), Box::new(make)) };
+        let spec = match self.setup.conf.as_str() {
+            "" => "torch.caching".to_owned(),
+            conf => format!("torch.caching:conf='{conf}'"),
+        };
+        let spec = parse_spec(&spec).map_err(Failure::input)?;
+        let place = Place::new("zero", Some(Bytes(self.setup.capacity)))?;
+        let row = run_pair(&input, &spec, &place, None)?;
+        let figure = |key: &str| self.file[key].as_u64();
+        let failed = figure("num_ooms").is_some_and(|ooms| ooms > 0);
+        let last = self.phases().pop().map(|(text, _)| text);
+        Ok(Beside {
+            name: self.name.clone(),
+            workload: self.setup.workload,
+            params: self.setup.params.clone(),
+            peak_requested: row.live_floor,
+            peak_requested_measured: figure("max_memory_requested"),
+            peak_allocated: row.peak_allocated,
+            peak_allocated_measured: figure("max_memory_allocated"),
+            peak_reserved: row.peak_reserved,
+            peak_reserved_measured: figure("max_memory_reserved"),
+            failed_in: failed_in(&row),
+            failed_in_measured: last.filter(|_| failed),
+        })
+    }
+
+    /// Phases with their first entries, in order.
+    fn phases(&self) -> Vec<(String, u64)> {
+        let list = self.file["phases"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let phase = |phase: &Value| {
+            Some((phase["text"].as_str()?.to_owned(), phase["first_entry"].as_u64()?))
+        };
+        list.iter().filter_map(phase).collect()
+    }
+
+    /// Buffers of at least `least` bytes by phase and size, ours and recorded, in the phases that both have.
+    ///
+    /// # Errors
+    /// When the recording beside the set-up cannot be read.
+    pub fn buffers(&self, least: u64) -> Result<Vec<Buffers>, Failure> {
+        let recorded = self.recorded_buffers(least)?;
+        let ours = self.our_buffers(least)?;
+        let mut rows = Vec::new();
+        for (phase, _) in self.phases() {
+            let none = BTreeMap::new();
+            let (mine, theirs) = (ours.get(&phase), recorded.get(&phase));
+            let (Some(mine), theirs) = (mine, theirs.unwrap_or(&none)) else { continue };
+            let mut sizes: Vec<u64> = mine.keys().chain(theirs.keys()).copied().collect();
+            sizes.sort_unstable_by(|a, b| b.cmp(a));
+            sizes.dedup();
+            for size in sizes {
+                let made = mine.get(&size);
+                rows.push(Buffers {
+                    name: self.name.clone(),
+                    phase: phase.clone(),
+                    size,
+                    ours: made.map_or(0, |made| made.0),
+                    measured: theirs.get(&size).copied().unwrap_or(0),
+                    sites: made.map(|made| made.1.join(" ")).unwrap_or_default(),
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn recorded_buffers(&self, least: u64) -> Result<BySize<u64>, Failure> {
+        let name = self.file["file"].as_str().unwrap_or_default();
+        let opened = inputs::open(&self.path.with_file_name(name))?;
+        let Opened::Snapshot(snapshot) = &opened else {
+            return Err(Failure::input(format!("{name}: no snapshot, expected one")));
+        };
+        let phases = self.phases();
+        let mut found = BySize::new();
+        for device in &snapshot.devices {
+            let entries = device.recording.entries();
+            for index in 0..entries.len() {
+                let entry = entries.entry(index);
+                if entry.action != Action::Alloc || entry.size < least {
+                    continue;
+                }
+                let phase = phases.iter().rev().find(|(_, first)| *first <= index as u64);
+                if let Some((phase, _)) = phase {
+                    *found.entry(phase.clone()).or_default().entry(entry.size).or_default() += 1;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn our_buffers(&self, least: u64) -> Result<BySize<(u64, Vec<String>)>, Failure> {
+        let mut source = self.source()?;
+        let mut found: BySize<(u64, Vec<String>)> = BySize::new();
+        let mut phase = String::new();
+        loop {
+            match source.next(Nanos(0), Answered::Done).map_err(Failure::input)? {
+                Step::Op(Op::Mark { name }) => {
+                    phase = source.text(name).to_owned();
+                    found.entry(phase.clone()).or_default();
+                }
+                Step::Op(Op::Alloc { size, site, .. }) if size >= least => {
+                    let made = found.entry(phase.clone()).or_default().entry(size).or_default();
+                    made.0 += 1;
+                    let text = without_numbers(source.text(site));
+                    if !made.1.contains(&text) {
+                        made.1.push(text);
+                    }
+                }
+                Step::End => return Ok(found),
+                _ => {}
+            }
+        }
+    }
+}
+
+type BySize<T> = BTreeMap<String, BTreeMap<u64, T>>;
+
+/// `layer.*.ffn` for `layer.3.ffn`.
+fn without_numbers(site: &str) -> String {
+    let number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    site.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+}
+
+/// The mark before the first request that failed.
+fn failed_in(row: &Row) -> Option<String> {
+    let op = row.first_oom_op?;
+    row.marks.iter().rev().find(|mark| mark.op <= op).map(|mark| mark.name.clone())
+}

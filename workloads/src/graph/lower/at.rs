@@ -1,0 +1,289 @@
+//! What an operator sees of the program in the making: forward and backward.
+
+use super::{Blas, Lower};
+use crate::graph::kernels::column_sum_space;
+use crate::graph::network::Node;
+use crate::graph::program::{Kernel, StorageId};
+use crate::graph::tensor::{DType, Tensor};
+use vramlab_sim::units::StreamId;
+
+/// An operator's forward.
+pub struct Forward<'l, 'a> {
+    lower: &'l mut Lower<'a>,
+    node: &'a Node,
+}
+
+impl<'l, 'a> Forward<'l, 'a> {
+    pub(super) fn new(lower: &'l mut Lower<'a>, node: &'a Node) -> Self {
+        Self { lower, node }
+    }
+
+    /// Is it trained, or only run?
+    pub fn training(&self) -> bool {
+        self.lower.plan.run.train
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.node.inputs.len()
+    }
+
+    /// An input's storage.
+    pub fn input(&self, i: usize) -> StorageId {
+        placed(self.lower, self.node.inputs[i])
+    }
+
+    /// An output's storage.
+    pub fn output(&self, i: usize) -> StorageId {
+        placed(self.lower, self.node.outputs[i])
+    }
+
+    /// An input.
+    pub fn tensor_in(&self, i: usize) -> &'a Tensor {
+        self.lower.plan.graph.get(self.node.inputs[i])
+    }
+
+    /// An output.
+    pub fn tensor_out(&self, i: usize) -> &'a Tensor {
+        self.lower.plan.graph.get(self.node.outputs[i])
+    }
+
+    /// A temporary.
+    pub fn temporary(&mut self, bytes: u64, dtype: DType, part: &'static str) -> StorageId {
+        self.lower.storage(bytes, dtype, self.node.scope, part)
+    }
+
+    /// A kernel that is bound by memory.
+    pub fn kernel(&mut self, reads: &[StorageId], writes: &[StorageId]) {
+        self.lower.simple(self.node.kind.operator().name(), self.node.scope, reads, writes);
+    }
+
+    /// A kernel that does the operator's operations, with scratch space.
+    pub fn kernel_with(
+        &mut self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+        scratch: &[StorageId],
+    ) {
+        self.lower.push(Kernel {
+            name: self.node.kind.operator().name(),
+            scope: self.node.scope,
+            reads: reads.to_vec(),
+            writes: writes.to_vec(),
+            scratch: scratch.to_vec(),
+            flops,
+            math: self.tensor_out(0).dtype,
+            stream: StreamId(0),
+        });
+    }
+
+    /// Operations of the operator.
+    pub fn flops(&self) -> f64 {
+        forward_flops(self.lower, self.node)
+    }
+
+    /// One kernel that reads all inputs and writes all outputs.
+    pub fn run(&mut self) {
+        self.run_with_scratch(&[]);
+    }
+
+    /// The same, with a product's workspace.
+    pub fn run_with_workspace(&mut self, space: Blas) {
+        let scratch = self.lower.workspace(space, self.node.scope);
+        self.run_with_scratch(scratch.as_slice());
+    }
+
+    /// The same, with scratch space.
+    pub fn run_with_scratch(&mut self, scratch: &[StorageId]) {
+        let reads: Vec<_> = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
+        let writes: Vec<_> = (0..self.node.outputs.len()).map(|i| self.output(i)).collect();
+        self.kernel_with(self.flops(), &reads, &writes, scratch);
+    }
+
+    pub(in crate::graph) fn hold_inputs(&mut self) {
+        let held = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
+        self.lower.hold(held);
+    }
+}
+
+/// An operator's backward.
+pub struct Backward<'l, 'a> {
+    lower: &'l mut Lower<'a>,
+    node: &'a Node,
+    gradients: Vec<Option<StorageId>>,
+    given: Vec<(usize, StorageId)>,
+}
+
+impl<'l, 'a> Backward<'l, 'a> {
+    pub(super) fn new(
+        lower: &'l mut Lower<'a>,
+        node: &'a Node,
+        gradients: Vec<Option<StorageId>>,
+    ) -> Self {
+        Self { lower, node, gradients, given: Vec::new() }
+    }
+
+    /// What was given, in order.
+    pub(super) fn given(self) -> Vec<(usize, StorageId)> {
+        self.given
+    }
+
+    /// The gradient of the result (of the first output that has one).
+    ///
+    /// # Panics
+    /// Never: an operator without any is not asked.
+    pub fn gradient(&self) -> StorageId {
+        self.gradients
+            .iter()
+            .flatten()
+            .copied()
+            .next()
+            .expect("only operators with a gradient are asked")
+    }
+
+    /// The gradient of an output, if it has one.
+    pub fn gradient_of(&self, output: usize) -> Option<StorageId> {
+        self.gradients[output]
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.node.inputs.len()
+    }
+
+    /// A saved input's storage.
+    pub fn input(&self, i: usize) -> StorageId {
+        debug_assert!(
+            self.node.kind.operator().saves().inputs.contains(&i),
+            "input {i} is not saved"
+        );
+        placed(self.lower, self.node.inputs[i])
+    }
+
+    /// A saved output's storage.
+    pub fn output(&self, i: usize) -> StorageId {
+        debug_assert!(
+            self.node.kind.operator().saves().outputs.contains(&i),
+            "output {i} is not saved"
+        );
+        placed(self.lower, self.node.outputs[i])
+    }
+
+    /// All that was saved: inputs, then outputs.
+    pub fn saved(&self) -> Vec<StorageId> {
+        let saves = self.node.kind.operator().saves();
+        let inputs = saves.inputs.iter().map(|i| placed(self.lower, self.node.inputs[*i]));
+        inputs
+            .chain(saves.outputs.iter().map(|i| placed(self.lower, self.node.outputs[*i])))
+            .collect()
+    }
+
+    /// An input.
+    pub fn tensor_in(&self, i: usize) -> &'a Tensor {
+        self.lower.plan.graph.get(self.node.inputs[i])
+    }
+
+    /// The result.
+    pub fn tensor_out(&self) -> &'a Tensor {
+        self.lower.plan.graph.get(self.node.outputs[0])
+    }
+
+    /// Does this input want a gradient?
+    pub fn wants(&self, i: usize) -> bool {
+        self.tensor_in(i).gradient
+    }
+
+    /// Room for an input's gradient.
+    pub fn like_input(&mut self, i: usize) -> StorageId {
+        self.lower.like(self.node.inputs[i], self.node.scope, "grad")
+    }
+
+    /// Room for something of the result's size.
+    pub fn like_output(&mut self) -> StorageId {
+        self.lower.like(self.node.outputs[0], self.node.scope, "grad")
+    }
+
+    /// A temporary.
+    pub fn temporary(&mut self, bytes: u64, dtype: DType, part: &'static str) -> StorageId {
+        self.lower.storage(bytes, dtype, self.node.scope, part)
+    }
+
+    /// Operations of the forward kernel.
+    pub fn forward_flops(&self) -> f64 {
+        forward_flops(self.lower, self.node)
+    }
+
+    /// A kernel that is bound by memory.
+    pub fn kernel(&mut self, reads: &[StorageId], writes: &[StorageId]) {
+        self.kernel_with(0.0, reads, writes, &[]);
+    }
+
+    /// A kernel of so many operations, with scratch space.
+    pub fn kernel_with(
+        &mut self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+        scratch: &[StorageId],
+    ) {
+        self.lower.push(Kernel {
+            name: self.node.kind.operator().name(),
+            scope: self.node.scope,
+            reads: reads.to_vec(),
+            writes: writes.to_vec(),
+            scratch: scratch.to_vec(),
+            flops,
+            math: self.tensor_out().dtype,
+            stream: StreamId(0),
+        });
+    }
+
+    /// A product, with its workspace.
+    pub fn product(&mut self, flops: f64, reads: &[StorageId], writes: &[StorageId], space: Blas) {
+        let scratch = self.lower.workspace(space, self.node.scope);
+        self.kernel_with(flops, reads, writes, scratch.as_slice());
+    }
+
+    /// These live until here, and are dropped in this order.
+    pub fn hold(&mut self, storages: &[StorageId]) {
+        self.lower.hold(storages.to_vec());
+    }
+
+    /// Is the result's gradient one number, seen as a tensor of equal ones?
+    pub fn is_expanded(&self) -> bool {
+        self.lower.program.get(self.gradient()).bytes < self.tensor_out().bytes()
+    }
+
+    /// The sum over the rows of a matrix, with the space that a split one takes.
+    pub fn column_sum(&mut self, rows: u64, columns: u64, matrix: StorageId, sum: StorageId) {
+        let space = column_sum_space(rows, columns, self.lower.plan.run.device);
+        let scratch: Vec<StorageId> = space
+            .into_iter()
+            .flat_map(|space| [(space.partial, "sum.partial"), (space.counters, "sum.counters")])
+            .map(|(bytes, part)| self.temporary(bytes, DType::F32, part))
+            .collect();
+        self.kernel_with(0.0, &[matrix], &[sum], &scratch);
+    }
+
+    /// The same, before those that were given already.
+    pub fn give_first(&mut self, i: usize, gradient: StorageId) {
+        self.given.insert(0, (i, gradient));
+    }
+
+    /// The input's gradient; given in the order in which the framework delivers them.
+    pub fn give(&mut self, i: usize, gradient: StorageId) {
+        self.given.push((i, gradient));
+    }
+}
+
+fn placed(lower: &Lower<'_>, tensor: crate::graph::tensor::TensorId) -> StorageId {
+    lower.place[tensor.0 as usize].expect("operators run in order, so what is read was made")
+}
+
+fn forward_flops(lower: &Lower<'_>, node: &Node) -> f64 {
+    let graph = &lower.plan.graph;
+    let inputs: Vec<&Tensor> = node.inputs.iter().map(|id| graph.get(*id)).collect();
+    let outputs: Vec<&Tensor> = node.outputs.iter().map(|id| graph.get(*id)).collect();
+    node.kind.operator().flops(&inputs, &outputs)
+}

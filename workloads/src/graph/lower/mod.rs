@@ -1,0 +1,361 @@
+//! From a graph to programs: forward here, gradients in `backward`, the update in `optimizer`.
+//!
+//! ```text
+//! load │ batch 1: forward, backward │ … │ batch N: forward, backward │ optimizer
+//! ```
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `last_use` | a storage lives until the last step that names it; a view is its base's storage |
+//! | `cache` | autocast's copies of weights live until the forward pass ends |
+//! | `batch` | the old batch's inputs are dropped before the new ones are asked for |
+//! | `carry` | what is carried is dropped when its successor is there, or before a batch that does not know it |
+//! | `result` | results are held until the next step's are there, or until backward ends |
+//!
+//! Order and lifetimes are those of PyTorch 2.15 as recorded (`tests/recorded_graph.rs`). Left out: the host's own memory.
+
+mod at;
+mod backward;
+mod load;
+mod optimizer;
+
+pub use at::{Backward, Forward};
+
+use vramlab_sim::machine::Direction;
+use vramlab_sim::op::Op;
+use vramlab_sim::units::StreamId;
+
+use super::fixed::{Numbers, Single};
+use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE};
+use super::op::Kind;
+use super::plan::{Plan, Workspace};
+use super::program::{Kernel, Program, Step, Storage, StorageId};
+use super::tensor::{DType, ScopeId, TensorId};
+
+/// Whose workspace a product takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blas {
+    /// cublasLt's.
+    Lt,
+    /// cuBLAS's.
+    Plain,
+}
+
+/// A part of a run that has a program of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The model goes to the device.
+    Load,
+    /// A batch: forward, and backward in training. The number is its place in the step.
+    Batch(u64),
+    /// The update.
+    Optimizer,
+}
+
+/// The program of a phase, when the fixed storages of `live` are there; `live` becomes what is there after it.
+pub fn lower(plan: &Plan, numbers: &Numbers, phase: Phase, live: &mut [bool]) -> Program {
+    let mut lower = Lower::new(plan, numbers, live);
+    match phase {
+        Phase::Load => lower.load(),
+        Phase::Batch(micro) => lower.batch(micro),
+        Phase::Optimizer => lower.optimize(),
+    }
+    lower.program
+}
+
+/// A program in the making.
+pub struct Lower<'a> {
+    plan: &'a Plan,
+    numbers: &'a Numbers,
+    live: &'a mut [bool],
+    program: Program,
+    /// By fixed number: its storage, once it is named.
+    fixed: Vec<Option<StorageId>>,
+    /// By tensor: its storage at this point.
+    place: Vec<Option<StorageId>>,
+    /// By tensor: its gradient as far as it has come.
+    pending: Vec<Option<StorageId>>,
+    /// By storage: how many gradients on their way are this one.
+    holders: Vec<u32>,
+    /// By tensor: gradients still to come (weights only).
+    awaited: Vec<u32>,
+}
+
+impl<'a> Lower<'a> {
+    fn new(plan: &'a Plan, numbers: &'a Numbers, live: &'a mut [bool]) -> Self {
+        let tensors = plan.graph.tensors().count();
+        let mut lower = Self {
+            plan,
+            numbers,
+            fixed: vec![None; live.len()],
+            live,
+            program: Program::default(),
+            place: vec![None; tensors],
+            pending: vec![None; tensors],
+            holders: Vec::new(),
+            awaited: vec![0; tensors],
+        };
+        for (i, id) in numbers.state().iter().enumerate() {
+            lower.place[id.0 as usize] = Some(lower.fixed_like(numbers.of_state(i), *id, ""));
+        }
+        lower
+    }
+
+    fn storage(
+        &mut self,
+        bytes: u64,
+        dtype: DType,
+        scope: ScopeId,
+        part: &'static str,
+    ) -> StorageId {
+        self.holders.push(0);
+        let storage = Storage { bytes, dtype, scope, part, fixed: None, found: false };
+        self.program.storages.push(storage);
+        StorageId(self.program.storages.len() as u32 - 1)
+    }
+
+    fn like(&mut self, tensor: TensorId, scope: ScopeId, part: &'static str) -> StorageId {
+        let tensor = self.plan.graph.get(tensor);
+        self.storage(tensor.bytes(), tensor.dtype, scope, part)
+    }
+
+    /// The fixed storage of this number, of a tensor's size.
+    fn fixed_like(&mut self, number: u32, tensor: TensorId, part: &'static str) -> StorageId {
+        let tensor = self.plan.graph.get(tensor);
+        self.fixed_storage(number, tensor.bytes(), tensor.dtype, tensor.scope, part)
+    }
+
+    fn fixed_storage(
+        &mut self,
+        number: u32,
+        bytes: u64,
+        dtype: DType,
+        scope: ScopeId,
+        part: &'static str,
+    ) -> StorageId {
+        if let Some(known) = self.fixed[number as usize] {
+            return known;
+        }
+        let id = self.storage(bytes, dtype, scope, part);
+        let storage = &mut self.program.storages[id.0 as usize];
+        (storage.fixed, storage.found) = (Some(number), self.live[number as usize]);
+        self.fixed[number as usize] = Some(id);
+        id
+    }
+
+    /// A storage of this program becomes the fixed one of this number.
+    fn adopt(&mut self, id: StorageId, number: u32) {
+        self.program.storages[id.0 as usize].fixed = Some(number);
+        self.fixed[number as usize] = Some(id);
+        self.live[number as usize] = true;
+    }
+
+    /// Drops the fixed storage of this number, if it is there.
+    fn drop_fixed(&mut self, number: u32, tensor: TensorId) {
+        if std::mem::take(&mut self.live[number as usize]) {
+            let id = match self.fixed[number as usize].take() {
+                Some(known) => known,
+                None => {
+                    let id = self.like(tensor, self.plan.graph.get(tensor).scope, "");
+                    let storage = &mut self.program.storages[id.0 as usize];
+                    (storage.fixed, storage.found) = (Some(number), true);
+                    id
+                }
+            };
+            self.program.steps.push(Step::Free(id));
+        }
+    }
+
+    fn is_live(&self, number: u32) -> bool {
+        self.live[number as usize]
+    }
+
+    fn born(&mut self, number: u32) {
+        self.live[number as usize] = true;
+    }
+
+    fn push(&mut self, kernel: Kernel) {
+        self.program.steps.push(Step::Run(kernel));
+    }
+
+    /// A kernel that is bound by memory.
+    fn simple(
+        &mut self,
+        name: &'static str,
+        scope: ScopeId,
+        reads: &[StorageId],
+        writes: &[StorageId],
+    ) {
+        self.push(Kernel {
+            name,
+            scope,
+            reads: reads.to_vec(),
+            writes: writes.to_vec(),
+            scratch: Vec::new(),
+            flops: 0.0,
+            math: DType::F32,
+            stream: StreamId(0),
+        });
+    }
+
+    fn hold(&mut self, held: Vec<StorageId>) {
+        if !held.is_empty() {
+            self.program.steps.push(Step::Hold(held));
+        }
+    }
+
+    /// What a product's workspace is, if it takes one of its own.
+    fn workspace(&mut self, space: Blas, scope: ScopeId) -> Option<StorageId> {
+        let bytes = match space {
+            Blas::Lt => LT_WORKSPACE,
+            Blas::Plain => BLAS_WORKSPACE,
+        };
+        match self.plan.run.workspace {
+            Workspace::None => None,
+            Workspace::Call => Some(self.storage(bytes, DType::I8, scope, "workspace")),
+            Workspace::Cached => {
+                let number = self.numbers.of_single(Single::Workspace);
+                let part = "workspace";
+                let id = self.fixed_storage(number, BLAS_WORKSPACE, DType::I8, scope, part);
+                self.born(number);
+                Some(id)
+            }
+        }
+    }
+
+    fn mark(&mut self, text: String, numbered: bool) {
+        self.program.steps.push(Step::Mark { text, numbered });
+    }
+
+    fn copy_in(&mut self, to: StorageId) {
+        let bytes = self.program.get(to).bytes;
+        let direction = Direction::HostToDevice;
+        self.program.steps.push(Step::Copy { to: Some(to), bytes, direction, stream: StreamId(0) });
+    }
+
+    fn batch(&mut self, micro: u64) {
+        let run = &self.plan.run;
+        let mut text = String::new();
+        if run.accumulation > 1 && run.train {
+            text += &format!("micro {micro} ");
+        }
+        if !run.label.is_empty() {
+            text += &run.label;
+            text += " ";
+        }
+        self.find_carried();
+        match &run.mark {
+            None => self.mark(format!("{text}forward"), true),
+            Some(mark) => self.mark(mark.clone(), false),
+        }
+        self.load_batch();
+        for index in 0..self.plan.graph.nodes().len() {
+            self.forward_node(index);
+            self.carry(index);
+        }
+        self.end_casts(0..self.plan.graph.nodes().len());
+        let results = self.results();
+        if self.plan.run.train {
+            self.mark(format!("{text}backward"), true);
+            self.backward();
+        } else {
+            for id in &results {
+                let bytes = self.program.get(*id).bytes;
+                let direction = Direction::DeviceToHost;
+                let stream = StreamId(0);
+                self.program.steps.push(Step::Copy { to: None, bytes, direction, stream });
+            }
+            self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+        }
+        self.hold(results);
+    }
+
+    /// What the batch before left is in its place; what this one does not know is dropped (rule `carry`).
+    fn find_carried(&mut self) {
+        for carry in self.plan.graph.carries() {
+            let pair = self.numbers.of_carried(carry.number);
+            for number in pair {
+                match carry.old.filter(|_| self.is_live(number)) {
+                    Some(old) => {
+                        self.place[old.0 as usize] = Some(self.fixed_like(number, old, "cache"));
+                    }
+                    None => self.drop_fixed(number, carry.new),
+                }
+            }
+        }
+    }
+
+    /// If this operator makes what is carried, that takes its predecessor's place.
+    fn carry(&mut self, index: usize) {
+        let made = &self.plan.graph.nodes()[index].outputs;
+        for carry in self.plan.graph.carries().iter().filter(|carry| made.contains(&carry.new)) {
+            let Some(storage) = self.place[carry.new.0 as usize] else { continue };
+            let [a, b] = self.numbers.of_carried(carry.number);
+            let (new, old) = if self.is_live(a) { (b, a) } else { (a, b) };
+            self.adopt(storage, new);
+            self.drop_fixed(old, carry.new);
+        }
+    }
+
+    fn load_batch(&mut self) {
+        for id in self.numbers.inputs() {
+            self.drop_fixed(self.numbers.of_input(*id), *id);
+        }
+        for id in self.numbers.inputs() {
+            let number = self.numbers.of_input(*id);
+            let to = self.fixed_like(number, *id, "");
+            self.born(number);
+            self.place[id.0 as usize] = Some(to);
+            self.copy_in(to);
+        }
+    }
+
+    fn forward_node(&mut self, index: usize) {
+        let node = &self.plan.graph.nodes()[index];
+        let operator = node.kind.operator();
+        if operator.is_view() {
+            for output in &node.outputs {
+                self.place[output.0 as usize] = self.place[node.inputs[0].0 as usize];
+            }
+            return;
+        }
+        for output in &node.outputs {
+            self.place[output.0 as usize] = Some(self.like(*output, node.scope, ""));
+        }
+        if let Some(i) = node.over {
+            self.place[node.outputs[0].0 as usize] = self.place[node.inputs[i].0 as usize];
+        }
+        operator.forward(&mut Forward::new(self, node));
+    }
+
+    /// Autocast's copies among these operators end here (rule `cache`).
+    fn end_casts(&mut self, range: std::ops::Range<usize>) {
+        let cached = |kind: &Kind| matches!(kind, Kind::Cast(cast) if cast.cached);
+        let held = self.plan.graph.nodes()[range]
+            .iter()
+            .filter(|node| cached(&node.kind))
+            .filter_map(|node| self.place[node.outputs[0].0 as usize])
+            .collect();
+        self.hold(held);
+    }
+
+    /// Results are held from here (rule `result`).
+    fn results(&mut self) -> Vec<StorageId> {
+        let results = self.plan.graph.results();
+        let placed: Vec<StorageId> =
+            results.iter().filter_map(|id| self.place[id.0 as usize]).collect();
+        if !self.plan.run.results_held {
+            return placed;
+        }
+        for (i, (id, storage)) in results.iter().zip(&placed).enumerate() {
+            if self.program.get(*storage).fixed.is_some() {
+                continue;
+            }
+            let [a, b] = self.numbers.of_result(i);
+            let (new, old) = if self.is_live(a) { (b, a) } else { (a, b) };
+            self.adopt(*storage, new);
+            self.drop_fixed(old, *id);
+        }
+        placed
+    }
+}

@@ -1,0 +1,276 @@
+//! What is done with gradients: unscaling, clipping, the update, zeroing.
+//!
+//! N numbers in all weights, n weights.
+//!
+//! | piece | allocates | source (PyTorch 2.15) |
+//! |---|---|---|
+//! | unscale | an inverse scale and a found-infinity flag, 4 B each, until the update is done | `torch/amp/grad_scaler.py` |
+//! | clip | n + 1 64-bit starts, one fp32 for each chunk of 65,536 numbers, n norms; the norms stacked; total, coefficient | `torch/nn/utils/clip_grad.py`, `ForeachReduceOp.cu`, recordings |
+//! | SGD | momentum: first step, a buffer of N numbers; weight decay: a decayed gradient, N at once (for-each) or weight by weight | `torch/optim/sgd.py` |
+//! | Adam, AdamW | first step: two moments, weight by weight; fused: a step counter of 4 B each | `torch/optim/adam.py` |
+//! | … for-each | the root of the second moment, N numbers, all at once; Adam with decay: N more, the decayed gradients | `_multi_tensor_adam` |
+//! | … single | weight by weight the root, then the denominator, which lives until the next one's is there | `_single_tensor_adam` |
+//! | … fused | nothing | `_fused_adam` |
+//! | master | first step: an fp32 copy of each 16-bit weight; for-each: every step fp32 copies of all gradients | mixed-precision optimizers with fp32 masters (Micikevicius et al. 2018, section 3.1) |
+//! | `zero_grad` | frees all gradients, or zeroes them | `torch/optim/optimizer.py` |
+
+use vramlab_sim::op::Op;
+use vramlab_sim::units::StreamId;
+
+use super::Lower;
+use crate::graph::fixed::{Single, State};
+use crate::graph::plan::{Optimizer, Rule, Way};
+use crate::graph::program::{Step, StorageId};
+use crate::graph::tensor::{DType, ScopeId, TensorId};
+
+/// Numbers that one block of a list kernel takes.
+const CHUNK: u64 = 65_536;
+
+/// Weights with their gradients.
+type Pairs = Vec<(TensorId, StorageId)>;
+
+impl Lower<'_> {
+    pub(super) fn optimize(&mut self) {
+        self.mark("optimizer".to_owned(), true);
+        let run = &self.plan.run;
+        let pairs = self.gradients();
+        if run.optimizer.rule != Rule::None && !pairs.is_empty() {
+            let unscaled = self.unscale(&pairs);
+            if run.clip {
+                self.clip(&pairs);
+            }
+            self.make_states(&pairs);
+            self.update(&pairs, run.optimizer);
+            self.hold(unscaled);
+        }
+        if run.set_to_none {
+            for (weight, _) in &pairs {
+                self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
+            }
+        } else {
+            let all = gradients(&pairs);
+            self.simple("zero", ScopeId(0), &[], &all);
+        }
+        // the loss is read
+        self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+    }
+
+    fn gradients(&mut self) -> Pairs {
+        let mut pairs = Pairs::new();
+        for weight in self.numbers.parameters() {
+            let number = self.numbers.of_gradient(*weight);
+            if self.is_live(number) {
+                pairs.push((*weight, self.fixed_like(number, *weight, "grad")));
+            }
+        }
+        pairs
+    }
+
+    fn weights(&self, pairs: &Pairs) -> Vec<StorageId> {
+        pairs.iter().filter_map(|(weight, _)| self.place[weight.0 as usize]).collect()
+    }
+
+    fn unscale(&mut self, pairs: &Pairs) -> Vec<StorageId> {
+        if !self.plan.run.scaled {
+            return Vec::new();
+        }
+        let scope = ScopeId(0);
+        let number = self.numbers.of_single(Single::Scale);
+        let scale = self.fixed_storage(number, 4, DType::F32, scope, "scale");
+        let inverse = self.storage(4, DType::F32, scope, "scale");
+        let found = self.storage(4, DType::F32, scope, "scale");
+        self.simple("unscale", scope, &[scale], &[inverse]);
+        self.simple("unscale", scope, &[], &[found]);
+        let mut writes = gradients(pairs);
+        writes.push(found);
+        self.simple("unscale", scope, &[inverse], &writes);
+        vec![found, inverse]
+    }
+
+    fn clip(&mut self, pairs: &Pairs) {
+        let scope = ScopeId(0);
+        let all = gradients(pairs);
+        let count = pairs.len() as u64;
+        let chunks = |id: &StorageId| {
+            let storage = self.program.get(*id);
+            (storage.bytes / storage.dtype.bytes()).div_ceil(CHUNK)
+        };
+        let chunks: u64 = all.iter().map(chunks).sum();
+        let dtype = self.program.get(all[0]).dtype;
+        let width = dtype.bytes();
+        let starts = self.storage((count + 1) * 8, DType::I64, scope, "clip");
+        let partial = self.storage(chunks * 4, DType::F32, scope, "clip");
+        let norms: Vec<StorageId> =
+            all.iter().map(|_| self.storage(width, dtype, scope, "clip")).collect();
+        let mut writes = vec![starts, partial];
+        writes.extend(&norms);
+        self.simple("norms", scope, &all, &writes);
+        self.hold(vec![partial, starts]);
+        let stacked = self.storage(count * width, dtype, scope, "clip");
+        let total = self.storage(width, dtype, scope, "clip");
+        self.simple("norm", scope, &norms, &[stacked]);
+        self.simple("norm", scope, &[stacked], &[total]);
+        self.hold(norms.into_iter().rev().collect());
+        let factor = self.storage(width, dtype, scope, "clip");
+        self.simple("clip", scope, &[total], &[factor]);
+        self.simple("clip", scope, &[factor], &all);
+        self.hold(vec![factor, total]);
+    }
+
+    /// What the optimizer keeps of a weight, made if it is not there.
+    fn state(&mut self, weight: TensorId, state: State) -> (StorageId, bool) {
+        let number = self.numbers.of_optimizer(weight, state);
+        let tensor = self.plan.graph.get(weight);
+        let (bytes, dtype, part) = match state {
+            State::Counter => (4, DType::F32, "step"),
+            State::Master => (tensor.numbers() * 4, DType::F32, "master"),
+            _ if self.plan.run.master => (tensor.numbers() * 4, DType::F32, "moment"),
+            _ => (tensor.bytes(), tensor.dtype, "moment"),
+        };
+        let fresh = !self.is_live(number);
+        let id = self.fixed_storage(number, bytes, dtype, tensor.scope, part);
+        self.born(number);
+        (id, fresh)
+    }
+
+    /// The states that this rule keeps of each weight.
+    fn kept(&self) -> Vec<State> {
+        let Optimizer { rule, way, .. } = self.plan.run.optimizer;
+        let mut kept = Vec::new();
+        if self.plan.run.master {
+            kept.push(State::Master);
+        }
+        match rule {
+            Rule::None | Rule::Sgd { momentum: false } => {}
+            Rule::Sgd { momentum: true } => kept.push(State::First),
+            Rule::Adam { .. } => {
+                if way == Way::Fused {
+                    kept.push(State::Counter);
+                }
+                kept.extend([State::First, State::Second]);
+            }
+        }
+        kept
+    }
+
+    fn make_states(&mut self, pairs: &Pairs) {
+        let kept = self.kept();
+        for (weight, gradient) in pairs {
+            for state in &kept {
+                let (id, fresh) = self.state(*weight, *state);
+                if !fresh {
+                    continue;
+                }
+                let scope = self.plan.graph.get(*weight).scope;
+                let from = match (state, self.plan.run.optimizer.rule) {
+                    (State::Master, _) => self.place[weight.0 as usize].into_iter().collect(),
+                    (State::First, Rule::Sgd { .. }) => vec![*gradient],
+                    _ => Vec::new(),
+                };
+                self.simple("state", scope, &from, &[id]);
+            }
+        }
+    }
+
+    /// All states of these weights.
+    fn states(&mut self, pairs: &[(TensorId, StorageId)]) -> Vec<StorageId> {
+        let kept = self.kept();
+        let of = |lower: &mut Self, weight: TensorId| {
+            kept.iter().map(|state| lower.state(weight, *state).0).collect::<Vec<_>>()
+        };
+        pairs.iter().flat_map(|(weight, _)| of(self, *weight)).collect()
+    }
+
+    fn update(&mut self, pairs: &Pairs, optimizer: Optimizer) {
+        let decays_gradient = optimizer.decay
+            && matches!(optimizer.rule, Rule::Sgd { .. } | Rule::Adam { decoupled: false });
+        let adam = matches!(optimizer.rule, Rule::Adam { .. });
+        match optimizer.way {
+            Way::Fused => self.update_in_one(pairs, gradients(pairs), &[]),
+            Way::ForEach => {
+                let mut reads = gradients(pairs);
+                if self.plan.run.master {
+                    reads = self.all_like(pairs, "grad", |numbers, _| (numbers * 4, DType::F32));
+                    self.simple("cast", ScopeId(0), &gradients(pairs), &reads);
+                }
+                if decays_gradient {
+                    let decayed = self.like_all(pairs, "decayed");
+                    reads.extend(self.weights(pairs));
+                    self.simple("decay", ScopeId(0), &reads, &decayed);
+                    reads = decayed;
+                }
+                let mut roots = Vec::new();
+                if adam {
+                    let states = self.states(pairs);
+                    roots = self.like_all(pairs, "root");
+                    self.simple("root", ScopeId(0), &states, &roots);
+                }
+                self.update_in_one(pairs, reads, &roots);
+            }
+            Way::Single => self.update_singly(pairs, decays_gradient, adam),
+        }
+    }
+
+    fn update_in_one(&mut self, pairs: &Pairs, mut reads: Vec<StorageId>, roots: &[StorageId]) {
+        let mut writes = self.weights(pairs);
+        writes.extend(self.states(pairs));
+        reads.extend(roots.iter().rev());
+        self.simple("update", ScopeId(0), &reads, &writes);
+    }
+
+    fn update_singly(&mut self, pairs: &Pairs, decays_gradient: bool, adam: bool) {
+        let mut before = None;
+        for pair in pairs {
+            let (weight, gradient) = *pair;
+            let scope = self.plan.graph.get(weight).scope;
+            let states = self.states(&[*pair]);
+            let mut writes: Vec<StorageId> = self.place[weight.0 as usize].into_iter().collect();
+            let mut reads = vec![gradient];
+            if decays_gradient {
+                let decayed = self.like(weight, scope, "decayed");
+                reads.extend(&writes);
+                self.simple("decay", scope, &reads, &[decayed]);
+                reads = vec![decayed];
+            }
+            if adam {
+                let root = self.like(weight, scope, "root");
+                self.simple("root", scope, &states, &[root]);
+                let denominator = self.like(weight, scope, "denominator");
+                self.simple("root", scope, &[root], &[denominator]);
+                self.hold(before.replace(denominator).into_iter().collect());
+                reads.push(denominator);
+            }
+            writes.extend(states);
+            self.simple("update", scope, &reads, &writes);
+        }
+        self.hold(before.into_iter().collect());
+    }
+
+    /// A temporary for each weight, as the optimizer's numbers are.
+    fn like_all(&mut self, pairs: &Pairs, part: &'static str) -> Vec<StorageId> {
+        let master = self.plan.run.master;
+        self.all_like(pairs, part, |numbers, dtype| {
+            let dtype = if master { DType::F32 } else { dtype };
+            (numbers * dtype.bytes(), dtype)
+        })
+    }
+
+    fn all_like(
+        &mut self,
+        pairs: &Pairs,
+        part: &'static str,
+        size: impl Fn(u64, DType) -> (u64, DType),
+    ) -> Vec<StorageId> {
+        let mut made = Vec::with_capacity(pairs.len());
+        for (weight, _) in pairs {
+            let tensor = self.plan.graph.get(*weight);
+            let (bytes, dtype) = size(tensor.numbers(), tensor.dtype);
+            made.push(self.storage(bytes, dtype, tensor.scope, part));
+        }
+        made
+    }
+}
+
+fn gradients(pairs: &Pairs) -> Vec<StorageId> {
+    pairs.iter().map(|(_, gradient)| *gradient).collect()
+}

@@ -1,0 +1,180 @@
+//! Several elementwise operators as one kernel, made by the pass `fusion`.
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `forward` | outer inputs are read, the last result and dropout masks are written; what is between is not |
+//! | `saved` | what a part needs is computed again from the outer inputs, so these are saved; masks, and the result where a part needs that |
+//! | `backward` | one kernel; a gradient that goes through sums unchanged is the same storage |
+//!
+//! Source: how `torch.compile` and NVFuser run chains of elementwise operators (recomputation of cheap operators in backward).
+
+use super::{Backward, Kind, Operator, Saves, Spec, Tensor};
+use crate::graph::op::elementwise::F;
+use crate::graph::tensor::{Role, ScopeId};
+
+/// Where a part reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// An input of the whole.
+    Outer(usize),
+    /// An output of an earlier part.
+    Inner(usize, usize),
+}
+
+/// An elementwise operator within.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Which.
+    pub kind: Kind,
+    /// What it reads.
+    pub wires: Vec<Wire>,
+}
+
+/// Parts in the order in which they run; the last one's result is the whole's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FusedChain {
+    /// The parts.
+    pub parts: Vec<Part>,
+}
+
+impl FusedChain {
+    /// By-products that leave the kernel: part and output, in the order of the outputs after the result.
+    pub fn asides(&self) -> Vec<(usize, usize)> {
+        let has_mask = |part: &Part| matches!(part.kind, Kind::Dropout(_));
+        (0..self.parts.len()).filter(|p| has_mask(&self.parts[*p])).map(|p| (p, 1)).collect()
+    }
+
+    fn outer_count(&self) -> usize {
+        let wires = self.parts.iter().flat_map(|part| &part.wires);
+        let places = wires.filter_map(|wire| match wire {
+            Wire::Outer(i) => Some(i + 1),
+            Wire::Inner(..) => None,
+        });
+        places.max().unwrap_or(0)
+    }
+
+    /// Outer inputs from which a wire's value is computed.
+    fn need(&self, wire: Wire, needed: &mut Vec<usize>) {
+        match wire {
+            Wire::Outer(i) => needed.push(i),
+            Wire::Inner(p, _) => {
+                for wire in &self.parts[p].wires {
+                    self.need(*wire, needed);
+                }
+            }
+        }
+    }
+
+    /// Does the gradient of part `p`'s result reach this outer input unchanged, and by no other way?
+    fn passes(&self, p: usize, outer: usize) -> bool {
+        let part = &self.parts[p];
+        let unchanged = matches!(&part.kind, Kind::Elementwise(e) if e.0 == F::Add);
+        let reaches = |wire: &Wire| match wire {
+            Wire::Outer(i) => *i == outer,
+            Wire::Inner(p, _) => self.passes(*p, outer),
+        };
+        unchanged && part.wires.iter().any(reaches)
+    }
+}
+
+impl Operator for FusedChain {
+    fn name(&self) -> &'static str {
+        "fused"
+    }
+
+    fn outputs(&self, inputs: &[&Tensor]) -> Result<Vec<Spec>, String> {
+        let wanted = self.outer_count();
+        if inputs.len() != wanted {
+            return Err(format!("found {} inputs, expected {wanted}", inputs.len()));
+        }
+        let mut made: Vec<Vec<Tensor>> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let read: Vec<&Tensor> = part
+                .wires
+                .iter()
+                .map(|wire| match wire {
+                    Wire::Outer(i) => inputs[*i],
+                    Wire::Inner(p, o) => &made[*p][*o],
+                })
+                .collect();
+            let specs = part.kind.operator().outputs(&read)?;
+            made.push(specs.into_iter().map(tensor).collect());
+        }
+        let spec = |t: &Tensor| Spec {
+            shape: t.shape.clone(),
+            dtype: t.dtype,
+            differentiable: t.gradient,
+        };
+        let result = made.last().and_then(|made| made.first()).map(spec);
+        let asides = self.asides().into_iter().map(|(p, o)| spec(&made[p][o]));
+        Ok(result.into_iter().chain(asides).collect())
+    }
+
+    fn saves(&self) -> Saves {
+        let asides = self.asides();
+        let mut saves = Saves::nothing();
+        for (p, part) in self.parts.iter().enumerate() {
+            let of_part = part.kind.operator().saves();
+            for i in of_part.inputs {
+                self.need(part.wires[i], &mut saves.inputs);
+            }
+            for o in of_part.outputs {
+                match asides.iter().position(|aside| *aside == (p, o)) {
+                    Some(place) => saves.outputs.push(1 + place),
+                    None if p + 1 == self.parts.len() => saves.outputs.push(o),
+                    None => self.need(Wire::Inner(p, o), &mut saves.inputs),
+                }
+            }
+        }
+        for list in [&mut saves.inputs, &mut saves.outputs] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        saves
+    }
+
+    fn backward(&self, at: &mut Backward<'_, '_>) {
+        let g = at.gradient();
+        let last = self.parts.len() - 1;
+        let mut writes = Vec::new();
+        for i in 0..at.inputs() {
+            if !at.wants(i) {
+                continue;
+            }
+            let same_shape = at.tensor_in(i).numbers() == at.tensor_out().numbers();
+            if same_shape && self.passes(last, i) {
+                at.give(i, g);
+            } else {
+                let mine = at.like_input(i);
+                writes.push(mine);
+                at.give(i, mine);
+            }
+        }
+        if !writes.is_empty() {
+            let mut reads = vec![g];
+            reads.extend(at.saved());
+            at.kernel(&reads, &writes);
+        }
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
+    }
+}
+
+fn tensor(spec: Spec) -> Tensor {
+    Tensor {
+        shape: spec.shape,
+        dtype: spec.dtype,
+        role: Role::Activation,
+        view_of: None,
+        gradient: spec.differentiable,
+        scope: ScopeId(0),
+    }
+}
+
+impl From<FusedChain> for Kind {
+    fn from(op: FusedChain) -> Self {
+        Self::FusedChain(op)
+    }
+}

@@ -1,0 +1,147 @@
+//! Passes: changes to a graph, or to how it is run; each on its own, in any order.
+//!
+//! A choice of passes is written `amp+checkpoint=sqrt`; `none` is no pass. Each reports in one line what it changed.
+
+mod accumulate;
+mod amp;
+mod budget;
+mod checkpoint;
+mod cse;
+mod fusion;
+mod inplace;
+mod int8;
+mod reach;
+mod release;
+mod rewrite;
+
+pub use rewrite::Rewrite;
+
+use super::network::GraphError;
+use super::plan::Plan;
+
+/// A pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// What the user calls it.
+    pub name: &'static str,
+    /// What may stand after `=`, the default first.
+    pub options: &'static str,
+    /// One line for lists.
+    pub summary: &'static str,
+    /// Changes the plan, with the text after `=` (empty, if there is none); what it changed.
+    pub apply: fn(&mut Plan, &str) -> Result<String, PassError>,
+}
+
+/// All passes.
+pub const PASSES: &[Pass] = &[
+    accumulate::PASS,
+    amp::PASS,
+    checkpoint::PASS,
+    cse::PASS,
+    fusion::PASS,
+    inplace::PASS,
+    int8::PASS,
+    release::PASS,
+];
+
+/// Why a pass was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PassError {
+    /// No such pass.
+    #[error("unknown pass {name:?}; {offer}")]
+    Unknown {
+        /// What was given.
+        name: String,
+        /// What there is.
+        offer: String,
+    },
+    /// A text after `=` that the pass does not take.
+    #[error("pass {pass}: found {found:?}, expected {expected}")]
+    BadOption {
+        /// Which pass.
+        pass: &'static str,
+        /// What was given.
+        found: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// The changed graph does not multiply out.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// A pass and the text after `=`.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// Which.
+    pub pass: &'static Pass,
+    /// Its option; empty if none was given.
+    pub option: String,
+}
+
+/// What a pass changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Which pass.
+    pub pass: &'static str,
+    /// In one line.
+    pub changed: String,
+}
+
+/// Reads `amp+checkpoint=sqrt`; `none` and an empty text are no pass.
+///
+/// # Errors
+/// When there is no such pass.
+pub fn parse(text: &str) -> Result<Vec<Chosen>, PassError> {
+    let pieces =
+        text.split('+').map(str::trim).filter(|piece| !piece.is_empty() && *piece != "none");
+    pieces
+        .map(|piece| {
+            let (name, option) = piece.split_once('=').unwrap_or((piece, ""));
+            let pass = PASSES.iter().find(|pass| pass.name == name).ok_or_else(|| {
+                let offer = crate::params::nearest(name, PASSES.iter().map(|pass| pass.name));
+                PassError::Unknown { name: name.to_owned(), offer }
+            })?;
+            Ok(Chosen { pass, option: option.to_owned() })
+        })
+        .collect()
+}
+
+/// Applies passes in the given order.
+///
+/// # Errors
+/// When an option is refused, or the changed graph does not multiply out.
+pub fn apply(plan: &mut Plan, chosen: &[Chosen]) -> Result<Vec<Report>, PassError> {
+    let apply_one = |chosen: &Chosen| {
+        let changed = (chosen.pass.apply)(plan, &chosen.option)?;
+        Ok(Report { pass: chosen.pass.name, changed })
+    };
+    chosen.iter().map(apply_one).collect()
+}
+
+/// Batches for each step that these passes ask for: the model is built with so much smaller ones.
+///
+/// # Errors
+/// When the option is no number.
+pub fn batches(chosen: &[Chosen]) -> Result<u64, PassError> {
+    accumulate::batches(chosen)
+}
+
+fn bad(pass: &'static str, found: &str, expected: &str) -> PassError {
+    PassError::BadOption { pass, found: found.to_owned(), expected: expected.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_read_in_order() {
+        let chosen = parse("checkpoint=sqrt+amp").unwrap();
+        let texts: Vec<_> = chosen.iter().map(|c| (c.pass.name, c.option.as_str())).collect();
+        assert_eq!(texts, [("checkpoint", "sqrt"), ("amp", "")]);
+        assert!(parse("none").unwrap().is_empty() && parse("").unwrap().is_empty());
+        let error = parse("checkpont").unwrap_err().to_string();
+        assert_eq!(error, r#"unknown pass "checkpont"; did you mean checkpoint"#);
+    }
+}

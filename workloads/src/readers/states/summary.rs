@@ -1,0 +1,228 @@
+//! The table of PyTorch's `torch.cuda.memory_summary()`.
+//!
+//! | line | field |
+//! |---|---|
+//! | `PyTorch CUDA memory summary, device ID 0` | [`MemorySummary::device`]; begins a table |
+//! | `CUDA OOMs: 0`, `cudaMalloc retries: 0` | [`MemorySummary::ooms`], [`MemorySummary::retries`] |
+//! | `Allocated memory` and the like, with current, peak, total allocated, total freed | [`Row`] |
+//! | `from large pool`, `from small pool` below it | [`Row::pool`] |
+//!
+//! Sizes are printed in whole units of 1024 (`KB` before 1.13, `KiB` since), so they say how exact they are. A text may hold several tables, and
+//! other lines around and before them. Source: pytorch/pytorch, torch/cuda/memory.py, `memory_summary`, 1.4 to 2.9.
+
+use std::io::Read;
+
+use vramlab_sim::source::SourceError;
+
+use super::Quantity;
+use crate::readers::text::{Lines, found, whole};
+
+/// Most rows of a text.
+const ROWS_MAX: usize = 100_000;
+
+/// One table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemorySummary {
+    /// Number of the device.
+    pub device: u64,
+    /// Requests that failed.
+    pub ooms: u64,
+    /// Requests that were served after cached memory was given back.
+    pub retries: u64,
+    /// In the order of the table.
+    pub rows: Vec<Row>,
+}
+
+/// One figure of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name, such as `GPU reserved memory`.
+    pub name: String,
+    /// Of all, or of one pool.
+    pub pool: Pool,
+    /// Now.
+    pub current: Quantity,
+    /// Highest.
+    pub peak: Quantity,
+    /// Sum of all that was added.
+    pub allocated: Quantity,
+    /// Sum of all that was taken away.
+    pub freed: Quantity,
+    /// Is it bytes, not a count?
+    pub bytes: bool,
+}
+
+/// Which blocks a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Pool {
+    All,
+    Large,
+    Small,
+}
+
+impl MemorySummary {
+    /// The row of this name, of all pools.
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name && row.pool == Pool::All)
+    }
+}
+
+/// Does this text look like such a table?
+pub fn is_summary(text: &[u8]) -> bool {
+    memchr::memmem::find(text, TITLE).is_some()
+}
+
+/// `CUDA` may be another back-end.
+const TITLE: &[u8] = b" memory summary, device ID ";
+
+/// The tables of a text, in order; `origin` names it in messages.
+///
+/// # Errors
+/// It cannot be read, a row is damaged, or there is no table in it.
+pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, SourceError> {
+    let mut lines = Lines::new(input, origin)?;
+    let (mut tables, mut rows): (Vec<MemorySummary>, usize) = (Vec::new(), 0);
+    while lines.advance()? {
+        let line = lines.line();
+        if let Some(at) = memchr::memmem::find(line, TITLE) {
+            let number = line[at + TITLE.len()..].split(|byte| *byte == b'|').next();
+            let device = whole(number.unwrap_or_default()).map_err(|what| lines.error(what))?;
+            tables.push(MemorySummary { device, ..MemorySummary::default() });
+            continue;
+        }
+        let Some(table) = tables.last_mut() else { continue };
+        rows += 1;
+        let taken = match rows > ROWS_MAX {
+            true => Err(format!("found over {ROWS_MAX} rows, expected fewer")),
+            false => table.take(line),
+        };
+        taken.map_err(|what| lines.error(what))?;
+    }
+    if tables.iter().all(|table| table.rows.is_empty()) {
+        return Err(lines.error("found no table, expected one of memory_summary()"));
+    }
+    Ok(tables)
+}
+
+impl MemorySummary {
+    fn take(&mut self, line: &[u8]) -> Result<(), String> {
+        let Some(begin) = line.iter().position(|byte| *byte == b'|') else { return Ok(()) };
+        let inside = line[begin + 1..].trim_ascii_end();
+        let inside = inside.strip_suffix(b"|").unwrap_or(inside);
+        let cells: Vec<&[u8]> =
+            inside.split(|byte| *byte == b'|').map(<[u8]>::trim_ascii).collect();
+        let ruled = |cell: &[u8]| cell.iter().all(|byte| matches!(byte, b'=' | b'-'));
+        match &cells[..] {
+            [rule, ..] if ruled(rule) => {}
+            [b"Metric", ..] => {}
+            [ooms, retries, ..] if ooms.starts_with(b"CUDA OOMs:") => {
+                self.ooms = whole(&ooms[b"CUDA OOMs:".len()..])?;
+                let retries = retries.rsplit(|byte| *byte == b':').next();
+                self.retries = whole(retries.unwrap_or_default())?;
+            }
+            [name, current, peak, allocated, freed, ..] => {
+                let (name, pool) = self.named(name)?;
+                let values = [*current, *peak, *allocated, *freed];
+                let bytes = !values.iter().all(|value| whole(value).is_ok());
+                let value = |text: &[u8]| match bytes {
+                    true => Quantity::parse(text)
+                        .ok_or_else(|| unlike(text, "a size such as 146836 KiB")),
+                    false => whole(text).map(|bytes| Quantity { bytes, step: 1 }),
+                };
+                let [current, peak, allocated, freed] = values.map(value);
+                let (current, peak) = (current?, peak?);
+                let (allocated, freed) = (allocated?, freed?);
+                self.rows.push(Row { name, pool, current, peak, allocated, freed, bytes });
+            }
+            _ => return Err(unlike(line, "a row with name, current, peak, allocated and freed")),
+        }
+        Ok(())
+    }
+
+    /// Name and pool of a row; those of pools have the name of the row above them.
+    fn named(&self, name: &[u8]) -> Result<(String, Pool), String> {
+        let pool = match name {
+            b"from large pool" => Pool::Large,
+            b"from small pool" => Pool::Small,
+            _ => return Ok((String::from_utf8_lossy(name).into_owned(), Pool::All)),
+        };
+        let above = self.rows.last().ok_or_else(|| unlike(name, "the name of a figure first"))?;
+        Ok((above.name.clone(), pool))
+    }
+}
+
+fn unlike(text: &[u8], expected: &str) -> String {
+    format!("found {}, expected {expected}", found(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "some line before
+|===========================================================================|
+|                  PyTorch CUDA memory summary, device ID 3                 |
+|---------------------------------------------------------------------------|
+|            CUDA OOMs: 2            |        cudaMalloc retries: 5         |
+|===========================================================================|
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+|---------------------------------------------------------------------------|
+| Allocated memory      |  146836 KB |    4261 MB |     847 GB |       0 B  |\r
+|       from large pool |  107268 KB |    4228 MB |     843 GB |     843 GB |
+|       from small pool |   39568 KB |      48 MB |       4 GB |       4 GB |
+|---------------------------------------------------------------------------|
+| Allocations           |     595    |     820    |   71826    |   71231    |
+";
+
+    #[test]
+    fn every_field() {
+        let tables = read(TABLE.as_bytes(), "t").expect("reads");
+        let [table] = &tables[..] else { panic!("one table") };
+        assert_eq!((table.device, table.ooms, table.retries, table.rows.len()), (3, 2, 5, 4));
+        let quantity = |bytes, step| Quantity { bytes, step };
+        let expected = Row {
+            name: "Allocated memory".to_owned(),
+            pool: Pool::All,
+            current: quantity(150_360_064, 1 << 10),
+            peak: quantity(4_467_982_336, 1 << 20),
+            allocated: quantity(847 << 30, 1 << 30),
+            freed: quantity(0, 1),
+            bytes: true,
+        };
+        assert_eq!(table.row("Allocated memory"), Some(&expected));
+        assert_eq!(
+            (table.rows[2].name.as_str(), table.rows[2].pool),
+            ("Allocated memory", Pool::Small)
+        );
+        let count = table.row("Allocations").expect("there");
+        assert_eq!(
+            (count.current.bytes, count.peak.bytes, count.allocated.bytes, count.freed.bytes),
+            (595, 820, 71_826, 71_231)
+        );
+        assert!(!count.bytes && is_summary(TABLE.as_bytes()));
+    }
+
+    #[test]
+    fn bad_tables_are_refused() {
+        let error = |text: &str| read(text.as_bytes(), "t").expect_err("bad input").to_string();
+        assert!(error("").ends_with("found no table, expected one of memory_summary()"));
+        assert!(error(&TABLE[..400]).ends_with("found no table, expected one of memory_summary()"));
+        assert!(
+            error(&TABLE.replace("4261 MB", "4261 XB"))
+                .contains("found \"4261 XB\", expected a size such as")
+        );
+        assert!(
+            error(&TABLE.replace("4261 MB |", ""))
+                .contains("expected a row with name, current, peak")
+        );
+        assert!(
+            error(&TABLE.replace("OOMs: 2", "OOMs: -2"))
+                .contains("found \" -2\", expected a whole number")
+        );
+        assert!(
+            error(&TABLE.replace("Allocated memory", "from large pool"))
+                .contains("expected the name of a figure first")
+        );
+    }
+}
