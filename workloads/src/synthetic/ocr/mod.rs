@@ -39,13 +39,15 @@ use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
 
 use self::detector::Detector;
 use self::network::{Map, Runner};
-use self::pages::{Arrivals, Page, Pages};
+use self::pages::{Page, Pages};
 use self::recogniser::{HEIGHT, Recogniser};
 use super::emit::{Generated, Out, Script};
+use crate::arrivals::Arrivals;
 use crate::graph::DType;
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
+use crate::rng::Rng;
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
@@ -208,7 +210,7 @@ impl Script for Server {
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let number = params.choice("precision", &[("fp32", 4), ("fp16", 2)])?;
-    let mut arrivals = Arrivals::from_params(params, seed)?;
+    let mut arrivals = Arrivals::bursty(params, Rng::new(seed, "ocr.arrivals"))?;
     let arrival = arrivals.next();
     let script = Server {
         arrivals,

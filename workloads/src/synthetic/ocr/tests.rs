@@ -32,7 +32,7 @@ fn detector_peak_is_as_recorded() {
         }
     }
     let server = Server {
-        arrivals: Arrivals::from_params(&params, 0).unwrap(),
+        arrivals: Arrivals::bursty(&params, Rng::new(0, "ocr.arrivals")).unwrap(),
         pages: Pages::from_params(&params, 0).unwrap(),
         net: Runner { number: 4, fused: false, late: false, workspace: true, garbage: vec![] },
         models: None,
