@@ -7,6 +7,7 @@ use crate::graph::models::decoder::params as decoder;
 use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
 use crate::rates::Rates;
+use crate::serving::llm;
 use crate::synthetic::{bert, churn, fragment, ocr, varlen, vision};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
@@ -14,6 +15,8 @@ use crate::synthetic::{bert, churn, fragment, ocr, varlen, vision};
 pub struct Carries {
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
+    /// It asks a cache for slots of sequences.
+    pub sequences: bool,
 }
 
 /// A source that may be handed to another thread.
@@ -39,7 +42,8 @@ pub struct Workload {
 /// Makes a model's plan from its parameters.
 pub type MakePlan = fn(&Params) -> Result<(Plan, Vec<Report>), ParamError>;
 
-const ACCESSES: Carries = Carries { accesses: true };
+const ACCESSES: Carries = Carries { accesses: true, sequences: false };
+const SEQUENCES: Carries = Carries { sequences: true, ..ACCESSES };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -116,6 +120,13 @@ pub const WORKLOADS: &[Workload] = &[
         ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
+    ),
+    entry(
+        "llm",
+        llm::PARAMS,
+        SEQUENCES,
+        llm::build,
+        "a server of a language model: continuous batching over a cache of keys and values",
     ),
     entry(
         "churn",
@@ -195,6 +206,7 @@ mod tests {
             ("detector", "steps"),
             ("recogniser", "steps"),
             ("ocr", "pages"),
+            ("llm", "requests"),
             ("churn", "allocs"),
             ("fragment", "rounds"),
         ] {

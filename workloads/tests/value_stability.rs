@@ -50,6 +50,7 @@ fn fields(op: &Op) -> Vec<u64> {
         }
         Op::Sync { stream: s } => vec![s.as_ref().map_or(u64::MAX, stream)],
         Op::Request { req } | Op::Response { req } => vec![*req],
+        Op::KvNew { seq } | Op::KvMore { seq } | Op::KvFree { seq } => vec![u64::from(seq.0)],
         Op::EmptyCache | Op::Mark { .. } => vec![],
         other => panic!("no synthetic workload yields {other:?}: add it here"),
     }
@@ -66,9 +67,9 @@ fn direction_number(direction: Direction) -> u64 {
 /// The first `lines` records that begin with a word of `shown` (all, if it is empty) as text, and the digest over all.
 fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64) {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-    let mut first = Vec::new();
+    let (mut first, mut answer) = (Vec::new(), Answered::Done);
     loop {
-        let mut line = match source.next(Nanos(0), Answered::Done).unwrap() {
+        let mut line = match source.next(Nanos(0), std::mem::take(&mut answer)).unwrap() {
             Step::End => return (first, digest.0),
             Step::WaitUntil(time) => {
                 digest.text("wait until");
@@ -84,6 +85,16 @@ fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64
                     let text = source.text(name);
                     digest.text(text);
                     line += &format!(" {text}");
+                }
+                if let Op::KvNew { .. } | Op::KvMore { .. } = op {
+                    // a cache that finds nothing and has room for all
+                    answer = Answered::Slots { hit: 0, blocks: 0 };
+                    let ask = source.kv();
+                    digest.number(ask.tokens);
+                    let numbers =
+                        ask.keys.iter().flat_map(|run| [run.stream, run.first, run.count]);
+                    numbers.for_each(|number| digest.number(number));
+                    line += &format!(" {}", ask.tokens);
                 }
                 line
             }
@@ -259,6 +270,23 @@ fn value_stability_fragment() {
 }
 
 #[test]
+fn value_stability_llm() {
+    check(
+        "llm",
+        "alloc kv_new",
+        &[
+            "alloc [0, 0, 16060522496] weights r0",
+            "alloc [1, 0, 939524096] activations r0",
+            "kv_new [0] 1 r0",
+            "kv_new [0] 2303 r0",
+            "kv_new [0] 11011 r0",
+            "kv_new [0] 5088 r0",
+        ],
+        0xf335_6653_61ea_4e14,
+    );
+}
+
+#[test]
 fn every_workload_is_pinned() {
     let pinned = [
         "bert",
@@ -266,6 +294,7 @@ fn every_workload_is_pinned() {
         "llama",
         "varlen",
         "ocr",
+        "llm",
         "churn",
         "fragment",
         "resnet",
@@ -286,6 +315,7 @@ fn seeds_decide() {
         ("llama", "steps=1,layers=1", false),
         ("varlen", "steps=3,layers=1,mode=lognormal", true),
         ("ocr", "pages=2", true),
+        ("llm", "requests=3", true),
         ("churn", "allocs=100", true),
         ("fragment", "", false),
     ] {

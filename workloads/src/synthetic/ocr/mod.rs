@@ -38,12 +38,14 @@ pub use networks::Running;
 pub use pages::Page;
 pub use service::{OnOom, Service, Settings};
 
-use self::pages::{Arrivals, Pages};
+use self::pages::Pages;
+use crate::arrivals::Arrivals;
 use crate::graph::DType;
 use crate::graph::plan::{ConvSpace, Release};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
+use crate::rng::Rng;
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
@@ -91,7 +93,7 @@ pub const PARAMS: &[ParamDoc] = &[
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let mut pages = Pages::from_params(params, seed)?;
-    let mut arrivals = Arrivals::from_params(params, seed)?;
+    let mut arrivals = Arrivals::bursty(params, Rng::new(seed, "ocr.arrivals"))?;
     let running = Running {
         dtype: params.choice("precision", &[("fp32", DType::F32), ("fp16", DType::F16)])?,
         fused: params.flag("fused")?,

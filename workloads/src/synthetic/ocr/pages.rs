@@ -1,4 +1,4 @@
-//! What arrives at the server: when, how large the page is, how many lines it has and how long they are.
+//! What arrives at the server: how large the page is, how many lines it has and how long they are.
 //!
 //! Sizes are fitted (mean and standard deviation of the logarithm) to the widths and heights of the ICDAR 2019 SROIE receipts
 //! (626 pages, 33,626 lines; zzzDavid/ICDAR-2019-SROIE 27be4271b251, MIT):
@@ -12,10 +12,7 @@
 //!
 //! With `sizes` or `lines` a list of recorded sizes takes their place (`listed`).
 //!
-//! Arrivals are a Markov-modulated Poisson process: calm and burst alternate, each for an exponential time, each with its own rate. No
-//! measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
-
-use vramlab_sim::units::Nanos;
+//! Arrivals are bursty ([`crate::arrivals`]). No measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
 
 use super::listed::Listed;
 use crate::params::{ParamError, Params};
@@ -33,55 +30,6 @@ const PAGE_RATIO_LN: [f64; 2] = [0.7439, 0.2054];
 const LINES_LN: [f64; 2] = [3.9325, 0.3182];
 /// Logarithm of a line's width over its height.
 const LINE_RATIO_LN: [f64; 2] = [1.4015, 0.8681];
-
-const NS_PER_S: f64 = 1e9;
-
-/// When pages arrive.
-pub(super) struct Arrivals {
-    rng: Rng,
-    now_s: f64,
-    burst: bool,
-    /// End of the calm or burst at hand (s).
-    until_s: f64,
-    rate: f64,
-    burst_rate: f64,
-    calm_s: f64,
-    burst_s: f64,
-}
-
-impl Arrivals {
-    pub(super) fn from_params(params: &Params, seed: u64) -> Result<Self, ParamError> {
-        let mut arrivals = Self {
-            rng: Rng::new(seed, "ocr.arrivals"),
-            now_s: 0.0,
-            burst: false,
-            until_s: 0.0,
-            rate: params.number("rate", 1e-3..=1e6)?,
-            burst_rate: params.number("burst_rate", 1e-3..=1e6)?,
-            calm_s: params.number("calm", 1e-6..=1e6)?,
-            burst_s: params.number("burst", 0.0..=1e6)?,
-        };
-        arrivals.until_s = arrivals.rng.exponential(arrivals.calm_s);
-        Ok(arrivals)
-    }
-
-    /// The next arrival.
-    pub(super) fn next(&mut self) -> Nanos {
-        loop {
-            let rate = if self.burst { self.burst_rate } else { self.rate };
-            let at = self.now_s + self.rng.exponential(1.0 / rate);
-            if at < self.until_s {
-                self.now_s = at;
-                return Nanos((at * NS_PER_S).round() as u64);
-            }
-            // the process has no memory: draw anew from the change on
-            self.now_s = self.until_s;
-            self.burst = !self.burst && self.burst_s > 0.0;
-            let mean = if self.burst { self.burst_s } else { self.calm_s };
-            self.until_s += self.rng.exponential(mean);
-        }
-    }
-}
 
 /// A page as the networks see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
