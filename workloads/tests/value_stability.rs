@@ -122,7 +122,7 @@ fn value_stability_bert() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x0407_2ac7_37bd_8108,
+        0x9e95_a3eb_88c8_9a5b,
     );
 }
 
@@ -132,7 +132,7 @@ fn value_stability_gpt2() {
         "gpt2",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x82a4_d853_13a5_c40c,
+        0x6a82_9bf1_b9e0_e779,
     );
 }
 
@@ -142,7 +142,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0xaa60_8a90_f641_faa0,
+        0x0b10_6018_02e6_1d86,
     );
 }
 
@@ -161,7 +161,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x6c82_94b9_0a18_e3fb,
+        0x9b86_cb7e_6e36_cb6f,
     );
 }
 
