@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Folder, call, rows};
+use support::{Folder, call, example, rows};
 
 const SMALL: &str =
     "batch=4,seq=64,layers=4,hidden=64,heads=4,ffn=128,vocabulary=200,attention=eager";
@@ -44,6 +44,7 @@ fn a_model_is_inspected_by_operator() {
 fn what_is_no_model_no_pass_or_no_set_up_is_told() {
     let folder = Folder::new();
     let other = folder.file("other.json", "{\"model\": \"unknown\"}");
+    let recording = example("bert_b8_s128_fp32_python_stacks.pickle.gz");
     let bad = folder.file("bad.json", "{");
     for (code, args, part) in [
         (2, vec!["compare", "churn", "--passes", "amp"], "churn has no graph"),
@@ -52,7 +53,7 @@ fn what_is_no_model_no_pass_or_no_set_up_is_told() {
         (2, vec!["compare", "bert", "--passes", "amp", "--set", "heads=7"], "heads"),
         (2, vec!["inspect", "bert", "--passes", "amp=x"], "expected fp16"),
         (2, vec!["inspect", "churn"], "churn has no graph"),
-        (2, vec!["inspect", other.as_str(), "--each"], "of models"),
+        (2, vec!["inspect", recording.as_str(), "--each"], "of models"),
         (3, vec!["measured", other.as_str()], "no set-up"),
         (3, vec!["measured", bad.as_str()], "bad.json"),
         (3, vec!["measured", "nowhere.json"], "nowhere.json"),

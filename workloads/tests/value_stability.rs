@@ -133,7 +133,7 @@ fn value_stability_bert() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xf027_6d3a_de93_bbf1,
+        0x9e95_a3eb_88c8_9a5b,
     );
 }
 
@@ -143,7 +143,7 @@ fn value_stability_gpt2() {
         "gpt2",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0xa22e_48d2_3f53_5a9e,
+        0x6a82_9bf1_b9e0_e779,
     );
 }
 
@@ -153,7 +153,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0xbf2a_62c3_4671_1a24,
+        0x0b10_6018_02e6_1d86,
     );
 }
 
@@ -172,7 +172,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x22dd_e49a_3826_949b,
+        0x9b86_cb7e_6e36_cb6f,
     );
 }
 

@@ -25,9 +25,6 @@ use crate::runs::{self, Pair};
 const DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
-/// Strategy and model of a comparison of passes, unless others are named.
-const PASSES_STRATEGY: &str = "torch.caching";
-const PASSES_WORKLOAD: &str = "bert";
 /// Strategies of the default comparison.
 const DEFAULT_STRATEGIES: [&str; 14] = [
     "bound.live_floor",
@@ -51,31 +48,31 @@ const DEFAULT_STRATEGIES: [&str; 14] = [
 pub struct CompareArgs {
     /// Workloads by name; without any (and without --trace): varlen, ocr and bert.
     #[arg(value_name = "WORKLOAD")]
-    workloads: Vec<String>,
+    pub(super) workloads: Vec<String>,
     /// Parameters of the workloads, such as steps=20,batch=16 (each workload takes those that it knows).
     #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
-    set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// A recording beside them, on the device that it tells of unless one is named; or a trace of requests for a server (llm) among them. May be given again.
     #[arg(long, value_name = "FILE")]
-    trace: Vec<PathBuf>,
+    pub(super) trace: Vec<PathBuf>,
     /// A strategy with its options; may be given again. Without any: every one, for a server every cache; a row says of each that does not fit an input why it is skipped.
     #[arg(long, value_name = "SPEC")]
-    strategy: Vec<String>,
+    pub(super) strategy: Vec<String>,
     /// Passes over a model's graph, such as none,amp,checkpoint=sqrt+fusion: one row each, with what it saved beside none (through torch.caching
     /// unless --strategy names others).
     #[arg(long, value_name = "A,B+C,…", value_delimiter = ',')]
-    passes: Vec<String>,
+    pub(super) passes: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
     /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
     #[arg(long)]
-    min_capacity: bool,
+    pub(super) min_capacity: bool,
     /// Runs each synthetic workload with this many seeds, from 0.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: u64,
+    pub(super) seeds: u64,
     /// Also writes compare.json, compare.csv and compare.md there.
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
 }
 
 /// The comparison that `vramlab` alone runs: built-in inputs, under a minute; ends with a table and the path of what was written.
@@ -111,7 +108,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let capacity = args.place.capacity.filter(|_| !only_recordings);
     let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), capacity)?;
     if !args.passes.is_empty() {
-        return with_passes(args, &place, common);
+        return super::passes::run(args, &place, common);
     }
     let all: Vec<&str> = STRATEGIES.iter().map(|s| s.name).collect();
     let specs = strategies(&args.strategy, if examples { &DEFAULT_STRATEGIES } else { &all })?;
@@ -168,22 +165,6 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         }
     }
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
-}
-
-/// Models with passes.
-fn with_passes(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
-    if !args.trace.is_empty() {
-        return Err(Failure::usage("--passes change a model's graph, and --trace is a recording"));
-    }
-    if args.out.is_some() || args.min_capacity || args.seeds > 1 {
-        return Err(Failure::usage("--passes stands without --out, --min-capacity and --seeds"));
-    }
-    let specs = strategies(&args.strategy, &[PASSES_STRATEGY])?;
-    let names: Vec<&str> = match args.workloads.as_slice() {
-        [] => vec![PASSES_WORKLOAD],
-        names => names.iter().map(String::as_str).collect(),
-    };
-    super::passes::compare(&names, &args.set, &args.passes, &specs, place, common)
 }
 
 /// The devices of the rows, each once.

@@ -9,6 +9,7 @@ use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self, Workload};
 
+use super::compare::{CompareArgs, strategies};
 use super::print;
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
@@ -17,6 +18,10 @@ use crate::job::{Input, Place, Times};
 use crate::output::{Format, Grid, mib, percent, to_csv, to_json};
 use crate::row::Row;
 use crate::runs;
+
+/// Strategy and model, unless others are named.
+const STRATEGY: &str = "torch.caching";
+const MODEL: &str = "bert";
 
 /// A model and its parameters.
 pub struct Model {
@@ -108,11 +113,26 @@ fn choices(given: &[String]) -> Vec<&str> {
     std::iter::once("none").chain(given).collect()
 }
 
-/// Runs them.
+/// Runs what `compare` was asked for with `--passes`.
 ///
 /// # Errors
-/// Unknown models, parameters, passes.
-pub fn compare(
+/// Unknown models, parameters, passes; options that do not go with passes.
+pub fn run(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
+    if !args.trace.is_empty() {
+        return Err(Failure::usage("--passes change a model's graph, and --trace is a recording"));
+    }
+    if args.out.is_some() || args.min_capacity || args.seeds > 1 {
+        return Err(Failure::usage("--passes stands without --out, --min-capacity and --seeds"));
+    }
+    let specs = strategies(&args.strategy, &[STRATEGY])?;
+    let names: Vec<&str> = match args.workloads.as_slice() {
+        [] => vec![MODEL],
+        names => names.iter().map(String::as_str).collect(),
+    };
+    compare(&names, &args.set, &args.passes, &specs, place, common)
+}
+
+fn compare(
     names: &[&str],
     set: &[String],
     passes: &[String],

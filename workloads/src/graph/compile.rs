@@ -180,8 +180,8 @@ impl Writer<'_, '_> {
         for id in kernel.writes.iter().chain(&kernel.scratch) {
             self.make(*id, kernel.stream);
         }
-        let bytes = kernel.reads.iter().chain(&kernel.writes).map(|id| self.program.get(*id).bytes);
-        let duration = self.compiler.rates.duration(kernel.flops, kernel.math, bytes.sum());
+        let bytes = self.program.moved(kernel);
+        let duration = self.compiler.rates.duration(kernel.flops, kernel.math, bytes);
         for id in kernel.reads.iter().chain(&kernel.writes) {
             self.shared_with(*id, kernel.stream);
         }

@@ -88,7 +88,7 @@ fn of_program(plan: &Plan, program: &Program, rates: &Rates, lines: &mut Vec<Lin
         let new =
             kernel.writes.iter().filter(|id| !std::mem::replace(&mut there[id.0 as usize], true));
         let made_bytes = new.map(|id| program.get(*id).bytes).sum();
-        let moved_bytes = bytes(&kernel.reads) + bytes(&kernel.writes);
+        let moved_bytes = program.moved(kernel);
         lines.push(Line {
             phase: phase.clone(),
             name: kernel.name,

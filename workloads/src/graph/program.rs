@@ -43,6 +43,8 @@ pub struct Kernel {
     pub writes: Vec<StorageId>,
     /// Asked for after them and freed right after the kernel is queued, last first. Their bytes take no time.
     pub scratch: Vec<StorageId>,
+    /// Bytes that it moves, if not all that it reads and writes: a look-up reads a few rows of a table.
+    pub moved: Option<u64>,
     /// Floating-point operations.
     pub flops: f64,
     /// The type in which they are done.
@@ -112,6 +114,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// Bytes that a kernel moves.
+    pub fn moved(&self, kernel: &Kernel) -> u64 {
+        let all = kernel.reads.iter().chain(&kernel.writes).map(|id| self.get(*id).bytes);
+        kernel.moved.unwrap_or_else(|| all.sum())
+    }
+
     /// A storage.
     pub fn get(&self, id: StorageId) -> &Storage {
         &self.storages[id.0 as usize]

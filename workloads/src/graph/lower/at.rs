@@ -3,7 +3,7 @@
 use super::{Blas, Lower};
 use crate::graph::kernels::{Multiprocessors, column_sum_space};
 use crate::graph::network::Node;
-use crate::graph::program::{Kernel, StorageId};
+use crate::graph::program::{Kernel, Step, StorageId};
 use crate::graph::tensor::{DType, Tensor};
 use vramlab_sim::units::StreamId;
 
@@ -88,6 +88,7 @@ impl<'l, 'a> Forward<'l, 'a> {
             reads: reads.to_vec(),
             writes: writes.to_vec(),
             scratch: Vec::new(),
+            moved: None,
             flops,
             math: self.tensor_out(0).dtype,
             stream: StreamId(0),
@@ -97,6 +98,14 @@ impl<'l, 'a> Forward<'l, 'a> {
     /// Operations of the operator.
     pub fn flops(&self) -> f64 {
         forward_flops(self.lower, self.node)
+    }
+
+    /// A kernel that moves so many bytes, not all that it names.
+    pub fn kernel_moving(&mut self, bytes: u64, reads: &[StorageId], writes: &[StorageId]) {
+        self.kernel_with(0.0, reads, writes, &[]);
+        if let Some(Step::Run(kernel)) = self.lower.program.steps.last_mut() {
+            kernel.moved = Some(bytes);
+        }
     }
 
     /// One kernel that reads all inputs and writes all outputs.
@@ -265,6 +274,7 @@ impl<'l, 'a> Backward<'l, 'a> {
             reads: reads.to_vec(),
             writes: writes.to_vec(),
             scratch: Vec::new(),
+            moved: None,
             flops,
             math: self.tensor_out().dtype,
             stream: StreamId(0),

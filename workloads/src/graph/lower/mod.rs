@@ -262,6 +262,7 @@ impl<'a> Lower<'a> {
             reads: reads.to_vec(),
             writes: writes.to_vec(),
             scratch: Vec::new(),
+            moved: None,
             flops: 0.0,
             math: DType::F32,
             stream: StreamId(0),

@@ -62,7 +62,8 @@ impl Operator for Embedding {
             at.kernel(&[reads[0]], &[rows]);
             reads[0] = rows;
         }
-        at.kernel(&reads, &[at.output(0)]);
+        let bytes = 2 * at.tensor_out(0).bytes() + at.tensor_in(0).bytes();
+        at.kernel_moving(bytes, &reads, &[at.output(0)]);
     }
 
     fn backward(&self, at: &mut Backward<'_, '_>) {
