@@ -1,5 +1,7 @@
 //! Runs of graphs with the set-ups of recordings, as `NAME.json` beside a recording states them.
 
+#![allow(dead_code)] // each test that includes it uses a part
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
