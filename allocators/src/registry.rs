@@ -346,13 +346,15 @@ pub fn check(spec: &Spec) -> Result<(), OptionError> {
 fn arena(options: &Options) -> Result<Spec, OptionError> {
     let OptionDoc { name, default, .. } = serving::ARENA;
     let spec: Spec = options.get(name).unwrap_or(default).parse()?;
-    let strategy = &spec.strategy().name;
-    if find(strategy)?.is_cache() {
-        return Err(OptionError(format!(
-            "option arena={strategy}: expected a strategy that is no cache"
-        )));
-    }
-    Ok(spec)
+    let strategy = find(&spec.strategy().name)?;
+    let wrong = match strategy {
+        _ if strategy.is_cache() => "is no cache",
+        _ if strategy.memory == Memory::Host => "holds memory of the device",
+        // which work uses a block, nobody says
+        _ if strategy.accesses => "leaves its blocks where they are",
+        _ => return Ok(spec),
+    };
+    Err(OptionError(format!("option arena={}: expected a strategy that {wrong}", strategy.name)))
 }
 
 /// Is its memory in a pool that a device has once?

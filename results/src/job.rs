@@ -259,9 +259,15 @@ pub fn run_pair(
         ));
     }
     let mut source = (input.make)()?;
-    if strategy.is_cache() {
-        if !has_sequences(&mut *source).map_err(Failure::input)? {
+    if strategy.is_cache() || strategy.accesses {
+        let sequences = has_sequences(&mut *source).map_err(Failure::input)?;
+        if strategy.is_cache() && !sequences {
             return Ok(row.skipped("the strategy is a cache; this input has no sequences"));
+        }
+        if strategy.accesses && sequences {
+            return Ok(row.skipped(
+                "the strategy needs to know which work uses which buffer; of this input's sequences nobody says",
+            ));
         }
         source = (input.make)()?;
     }

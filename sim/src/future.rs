@@ -55,7 +55,7 @@ impl Future {
     /// When the input behind the source is bad.
     pub fn read(source: &mut dyn Source, devices: usize) -> Result<Vec<Self>, SourceError> {
         let mut futures = vec![Self::default(); devices];
-        // Of each buffer: its device and ordinal.
+        // Of each buffer: its device and ordinal. Work on another device cannot use it, which the engine says when it comes there.
         let mut live: Vec<Option<(usize, u32)>> = Vec::new();
         let mut device = 0;
         loop {
@@ -109,14 +109,14 @@ impl Future {
                 }
                 Op::Work { .. } => {
                     for used in source.uses() {
-                        if let Some((_, ordinal)) = slot(used.id) {
+                        if let Some((_, ordinal)) = slot(used.id).filter(|of| of.0 == device) {
                             let write = used.write;
                             futures[device].uses.push(PlannedUse { op: at, ordinal, write });
                         }
                     }
                 }
                 Op::Touch { id } => {
-                    if let Some((_, ordinal)) = slot(id) {
+                    if let Some((_, ordinal)) = slot(id).filter(|of| of.0 == device) {
                         let write = source.touch().write;
                         futures[device].uses.push(PlannedUse { op: at, ordinal, write });
                     }
@@ -136,6 +136,20 @@ impl Future {
 mod tests {
     use super::*;
     use crate::trace::JsonlSource;
+
+    /// Such a use was counted among those of the other device's requests.
+    #[test]
+    fn a_use_on_another_device_is_none() {
+        let text = concat!(
+            r#"{"op":"alloc","id":1,"size":100}"#,
+            "\n",
+            r#"{"op":"work","dur":5,"reads":[1],"device":1}"#,
+            "\n",
+        );
+        let mut source = JsonlSource::new(text.as_bytes(), "text");
+        let futures = Future::read(&mut source, 2).expect("reads");
+        assert!(futures.iter().all(|future| future.uses.is_empty()), "{futures:?}");
+    }
 
     #[test]
     fn a_life_has_its_ops_and_uses() {

@@ -320,7 +320,8 @@ impl Timeline {
     /// Is it complete? If so the host knows now.
     pub(super) fn query(&mut self, event: EventId) -> Result<bool, DriverError> {
         let at = self.event("cudaEventQuery", event)?;
-        let complete = self.events[at].at <= self.now;
+        // another host thread may have recorded it at a time that this one has not come to
+        let complete = self.events[at].passed_at <= self.now;
         if complete {
             self.host_version += u64::from(learn(&mut self.host, &self.events[at].clock));
         }
@@ -341,7 +342,7 @@ impl Timeline {
 
     pub(super) fn join_event(&mut self, event: EventId) -> Result<(), DriverError> {
         let at = self.event("cudaEventSynchronize", event)?;
-        self.now = self.now.max(self.events[at].at);
+        self.now = self.now.max(self.events[at].passed_at);
         self.host_version += u64::from(learn(&mut self.host, &self.events[at].clock));
         Ok(())
     }
