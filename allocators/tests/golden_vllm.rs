@@ -1,9 +1,11 @@
-//! `serving.paged` against what vLLM's KV-cache manager did. The set's cases of vLLM's scheduler are left out: they check who is served when.
+//! `serving.paged` against what vLLM's KV-cache manager did, and together with the scheduler of `vramlab_workloads::serving` against what its scheduler
+//! did. The two crates do not know each other; only this test joins them, as one recording is of both.
 #![forbid(unsafe_code)]
 
 mod golden_cases;
+#[path = "golden_vllm/serving.rs"]
+mod serving;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use golden_cases::{Case, Subject};
@@ -37,6 +39,30 @@ struct Manager {
     refused: u64,
 }
 
+/// The numbers of a sequence's blocks, by where they are in the pool.
+fn block_numbers(paged: &Paged, layout: Result<Reply, KvError>, sequence: Sequence) -> Vec<u64> {
+    let Ok(Reply::Layout(layout)) = layout else { panic!("expected a layout") };
+    let (base, size) = (layout.segments[0].address, layout.segments[0].blocks[0].size);
+    let table = paged.table(sequence).expect("it is live");
+    table.iter().map(|range| (range.address - base) / size).collect()
+}
+
+/// A cache with the settings of a case.
+fn cache_of(case: &Case) -> Paged {
+    let named = |option: &str, key: &str| {
+        let value = case.value(&format!("config/{key}"));
+        (option.to_owned(), value.map_or("0".to_owned(), ToString::to_string))
+    };
+    let options = Options::from_pairs([
+        named("block_size", "block_size"),
+        named("num_gpu_blocks_override", "num_blocks"),
+        named("enable_prefix_caching", "enable_prefix_caching"),
+        named("watermark", "watermark"),
+        named("max_model_len", "max_model_len"),
+    ]);
+    Paged::from_options(&options).expect("a case's settings are vLLM's")
+}
+
 /// Token `j` of stream `s`, as the set's README has it.
 fn token(s: u64, j: u64) -> KeyRun {
     KeyRun::token((s * 1_000_003 + j * 7919 + 17) % 50_000)
@@ -57,19 +83,8 @@ fn prompt(segments: &Value) -> Vec<KeyRun> {
 
 impl Manager {
     fn of_case(case: &Case) -> Self {
-        let named = |option: &str, key: &str| {
-            let value = case.value(&format!("config/{key}"));
-            (option.to_owned(), value.map_or("0".to_owned(), ToString::to_string))
-        };
-        let options = Options::from_pairs([
-            named("block_size", "block_size"),
-            named("num_gpu_blocks_override", "num_blocks"),
-            named("enable_prefix_caching", "enable_prefix_caching"),
-            named("watermark", "watermark"),
-            named("max_model_len", "max_model_len"),
-        ]);
         Self {
-            paged: Paged::from_options(&options).expect("a case's settings are vLLM's"),
+            paged: cache_of(case),
             arena: build(&"cuda.malloc".parse().expect("a spec")).expect("builds"),
             machine: case.machine(),
             ordinal: 0,
@@ -87,13 +102,8 @@ impl Manager {
 
     /// The numbers of a sequence's blocks.
     fn blocks(&mut self, sequence: Sequence) -> Vec<u64> {
-        let Ok(Reply::Layout(layout)) = self.call(|paged, below| paged.notice(below, Notice::Walk))
-        else {
-            panic!("expected a layout");
-        };
-        let (base, size) = (layout.segments[0].address, layout.segments[0].blocks[0].size);
-        let table = self.paged.table(sequence).expect("it is live");
-        table.iter().map(|range| (range.address - base) / size).collect()
+        let layout = self.call(|paged, below| paged.notice(below, Notice::Walk));
+        block_numbers(&self.paged, layout, sequence)
     }
 
     fn new_request(&mut self, id: u64, op: &[Value]) -> Vec<Value> {
@@ -198,16 +208,8 @@ impl Subject for Manager {
 
 #[test]
 fn golden_vllm() {
-    let left_out = Cell::new(0);
-    golden_cases::golden("vllm", |case| {
-        if case.text("allocator") == Some("vllm/manager") {
-            return Some(Box::new(Manager::of_case(case)));
-        }
-        left_out.set(left_out.get() + 1);
-        None
+    golden_cases::golden("vllm", |case| match case.text("allocator") {
+        Some("vllm/scheduler") => Some(Box::new(serving::Server::of_case(case))),
+        _ => Some(Box::new(Manager::of_case(case))),
     });
-    println!(
-        "golden_vllm: left out: {} cases of vLLM's scheduler, which is no cache",
-        left_out.get()
-    );
 }

@@ -81,8 +81,14 @@ fn step(subject: &mut Subject, op: Op) -> Result<(), String> {
                 KeyRun { stream: mine, first: 0, count: own },
             ];
             let tokens = shared + own + unknown;
-            let new =
-                NewSequence { tokens, keys: &keys, chunk, headroom, watermark, token_bytes: None };
+            let new = NewSequence {
+                tokens,
+                keys: &keys,
+                chunk,
+                headroom,
+                watermark,
+                ..Default::default()
+            };
             subject.begin(&new)?;
         }
         Reset => {

@@ -84,6 +84,8 @@ pub struct Input<'a> {
     pub devices: usize,
     /// Carries uses of buffers by work.
     pub accesses: bool,
+    /// It is known to ask for slots of sequences.
+    pub sequences: bool,
     /// What becomes of its times.
     pub times: Times,
     /// Fresh source.
@@ -102,6 +104,7 @@ impl<'a> Input<'a> {
             seed: None,
             devices: 1,
             accesses: false,
+            sequences: false,
             times: Times::None,
             make,
             place: None,

@@ -12,6 +12,7 @@
 //! | [`room`] | how large a device a recording needs |
 //! | [`measured`] | our models beside what was measured of real runs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
+//! | [`serving`] | our server beside measured runs of real ones |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -36,3 +37,4 @@ pub mod room;
 pub mod row;
 pub mod runs;
 pub mod segments;
+pub mod serving;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use vramlab_sim::driver::MEMORY_CALLS;
-use vramlab_sim::report::{Figures, KvFigures, MarkFigures, Report, Summary};
+use vramlab_sim::report::{Figures, KvFigures, MarkFigures, Report, Served, Summary};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -27,11 +27,18 @@ pub struct Mark {
     pub peak_allocated: u64,
     pub peak_active: u64,
     pub peak_reserved: u64,
+    /// Blocks of the caches in use then; not there where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_blocks_used: Option<u64>,
+    /// Blocks that were ready to be handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_blocks_free: Option<u64>,
 }
 
 impl From<&MarkFigures> for Mark {
     fn from(mark: &MarkFigures) -> Self {
         let f = &mark.figures;
+        let blocks = (mark.kv_blocks != (0, 0)).then_some(mark.kv_blocks);
         Self {
             name: mark.name.clone(),
             op: mark.op,
@@ -44,6 +51,8 @@ impl From<&MarkFigures> for Mark {
             peak_allocated: f.allocated.peak,
             peak_active: f.active.peak,
             peak_reserved: f.reserved.peak,
+            kv_blocks_used: blocks.map(|blocks| blocks.0),
+            kv_blocks_free: blocks.map(|blocks| blocks.1),
         }
     }
 }
@@ -114,6 +123,9 @@ pub struct Row {
     pub lock_ns: Option<Summary>,
     pub lock_total_ns: u64,
     pub request_ns: Option<Summary>,
+    /// What a server counted of its requests. Names and definitions: `vramlab_sim::report::Served`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served: Option<Served>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
     /// How often pools of the driver took and gave back memory; not there where none did.
@@ -168,6 +180,7 @@ pub struct KvRow {
     pub looked_up: u64,
     pub hit: u64,
     pub hit_rate: Option<f64>,
+    pub waits: u64,
     pub peak_blocks_used: u64,
     pub blocks_used: u64,
     pub blocks_free: u64,
@@ -185,6 +198,7 @@ impl KvRow {
             looked_up: kv.looked_up,
             hit: kv.hit,
             hit_rate: kv.hit_rate(),
+            waits: kv.waits,
             peak_blocks_used: kv.blocks_used.peak,
             blocks_used: kv.blocks_used.current,
             blocks_free: kv.blocks_free,
@@ -297,6 +311,7 @@ impl Row {
             ));
         }
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
+        self.served = report.served;
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();
         let work = report.driver_work;

@@ -61,7 +61,7 @@ pub fn run(source: &mut dyn Source, setup: Setup<'_>) -> Result<Report, RunError
     };
     engine.ordinals = vec![0; engine.strategies.len()];
     engine.drive(source, observer)?;
-    engine.finish(source.gaps())
+    engine.finish(source)
 }
 
 struct Engine<'a> {
@@ -321,7 +321,7 @@ impl Engine<'_> {
         RunError::Driver { op: self.index, what: op.name(), error }
     }
 
-    fn finish(mut self, gaps: u64) -> Result<Report, RunError> {
+    fn finish(mut self, source: &dyn Source) -> Result<Report, RunError> {
         for i in 0..self.strategies.len() {
             let end = |error| RunError::Driver { op: self.index, what: "end", error };
             self.device = DeviceId(i as u16);
@@ -339,6 +339,12 @@ impl Engine<'_> {
         }
         let races = std::mem::take(&mut self.buffers.races);
         let end = self.locks.end(self.machine.now());
-        Ok(Report { time: end, ..self.tally.finish(self.index, gaps, self.machine, races) })
+        let mut report = self.tally.finish(self.index, source.gaps(), self.machine, races);
+        report.time = end;
+        report.served = source.served();
+        if let Some(served) = &report.served {
+            report.request_ns = served.e2e.spread;
+        }
+        Ok(report)
     }
 }

@@ -47,10 +47,14 @@ pub struct NewSequence<'a> {
     pub keys: &'a [KeyRun],
     /// Of the tokens that are not found, at most so many get slots now; the others with [`KvCache::more`]. `None`: all.
     pub chunk: Option<u64>,
+    /// The chunk must be enough: with more tokens that are not found, the sequence is refused.
+    pub whole: bool,
     /// With `Some(n)` there must be room for all known tokens and `n` more, though only the chunk gets slots.
     pub headroom: Option<u64>,
     /// Others are running: what the cache keeps free for them (its watermark) must stay free.
     pub watermark: bool,
+    /// Who asks waits and asks again, or makes room by ending another: a refusal is no failure of the run. Also of [`MoreTokens`]' op.
+    pub waits: bool,
     /// Bytes of a token in all layers, where the workload says so. The first sequence decides for the run.
     pub token_bytes: Option<u64>,
 }
@@ -113,6 +117,14 @@ pub enum KvError {
         /// What the cache takes.
         limit: u64,
     },
+    /// More tokens are to be computed than the asker wants at once ([`NewSequence::whole`]). Nothing changed.
+    #[error("{tokens} tokens were not found in the cache; expected at most {chunk}")]
+    OverChunk {
+        /// Tokens that were not found.
+        tokens: u64,
+        /// How many there may be.
+        chunk: u64,
+    },
     /// Every place for a sequence is taken. Nothing changed.
     #[error("all {limit} places for sequences are taken")]
     NoPlace {
@@ -127,6 +139,21 @@ pub enum KvError {
     Below(#[from] AllocError),
 }
 
+impl NewSequence<'_> {
+    /// How many of `missing` tokens, which were not found, get slots now.
+    ///
+    /// # Errors
+    /// [`KvError::OverChunk`], where all of them must and the chunk is less.
+    pub fn now(&self, missing: u64) -> Result<u64, KvError> {
+        match self.chunk {
+            Some(chunk) if self.whole && missing > chunk => {
+                Err(KvError::OverChunk { tokens: missing, chunk })
+            }
+            chunk => Ok(missing.min(chunk.unwrap_or(u64::MAX))),
+        }
+    }
+}
+
 impl KvError {
     /// Is it an answer, after which the run goes on?
     pub const fn is_refusal(&self) -> bool {
@@ -134,6 +161,7 @@ impl KvError {
             self,
             Self::Full(_)
                 | Self::TooLong { .. }
+                | Self::OverChunk { .. }
                 | Self::NoPlace { .. }
                 | Self::Below(AllocError::OutOfMemory(_) | AllocError::InvalidSize { .. })
         )
@@ -268,6 +296,16 @@ mod tests {
     use crate::driver::DriverError;
 
     #[test]
+    fn whole_refuses_what_the_chunk_does_not_hold() {
+        let ask = NewSequence { chunk: Some(4), ..NewSequence::default() };
+        assert_eq!((ask.now(3), ask.now(9)), (Ok(3), Ok(4)));
+        let whole = NewSequence { whole: true, ..ask };
+        assert_eq!(whole.now(4), Ok(4));
+        assert_eq!(whole.now(5), Err(KvError::OverChunk { tokens: 5, chunk: 4 }));
+        assert_eq!(NewSequence { chunk: None, ..whole }.now(5), Ok(5));
+    }
+
+    #[test]
     fn a_refusal_is_what_a_run_survives() {
         let full = KvFull { hit: 16, needed: 3, free: 4, watermark: 2 };
         assert_eq!(
@@ -285,6 +323,7 @@ mod tests {
         let survived = [
             KvError::Full(full),
             KvError::TooLong { tokens: 2, limit: 1 },
+            KvError::OverChunk { tokens: 2, chunk: 1 },
             AllocError::from(oom).into(),
         ];
         assert!(survived.iter().all(KvError::is_refusal));

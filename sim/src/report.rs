@@ -17,6 +17,7 @@
 //! | `alloc_ns`, `stall_ns`, `request_ns` | ns | host time per allocation, time lost to memory per call (of an announcement of work: the host's, where it took some), time of served requests |
 
 mod kv;
+mod served;
 
 use hdrhistogram::Histogram;
 
@@ -24,6 +25,7 @@ use crate::machine::{CallCounts, DriverWork};
 use crate::units::{DeviceId, Nanos};
 
 pub use kv::KvFigures;
+pub use served::{Latency, LatencySpread, Served};
 
 /// A count of bytes now and at its highest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,6 +180,8 @@ pub struct MarkFigures {
     pub time: Nanos,
     /// Figures of the current device then.
     pub figures: Figures,
+    /// Blocks of the caches that were in use, and that were ready to be handed out.
+    pub kv_blocks: (u64, u64),
 }
 
 /// A race: memory was used again before its earlier use was ordered before the new one.
@@ -230,8 +234,10 @@ pub struct Report {
     pub lock_ns: Summary,
     /// Sum of those.
     pub lock_total: Nanos,
-    /// Served requests.
+    /// Served requests: between the ops of their arrival and answer, or as a server says ([`Served::e2e`]).
     pub request_ns: Summary,
+    /// What a server counted, if the source is one.
+    pub served: Option<Served>,
     /// Host time at the end.
     pub time: Nanos,
     /// Driver calls.

@@ -2,6 +2,7 @@
 
 use crate::kv::NewSequence;
 use crate::op::{BufferUse, NameId, Op, TouchRange};
+use crate::report::Served;
 use crate::units::{BufferId, Nanos, SequenceId};
 
 /// The next step of a workload.
@@ -75,6 +76,11 @@ pub trait Source {
     /// The workload's own number for a live sequence, for reports.
     fn sequence(&self, seq: SequenceId) -> u64 {
         u64::from(seq.0)
+    }
+
+    /// What a server counted of the requests that it served, at the end of the run. A source that is none need not say.
+    fn served(&self) -> Option<Served> {
+        None
     }
 
     /// Are the ops the same whatever they are answered? Only then may a strategy look ahead.

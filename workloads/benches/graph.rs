@@ -9,10 +9,13 @@ use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 
 /// What is run: workload, parameters, ops of a stretch.
-const RUNS: [(&str, &str, u64); 3] = [
+const RUNS: [(&str, &str, u64); 6] = [
     ("bert", "steps=100000", 1_000_000),
     ("bert", "steps=100000,passes=amp+checkpoint", 1_000_000),
     ("varlen", "steps=100000", 1_000_000),
+    ("resnet", "steps=100000", 1_000_000),
+    ("resnet", "steps=100000,passes=zero=3+offload=activations", 1_000_000),
+    ("ocr", "pages=100000", 1_000_000),
 ];
 
 fn main() {
@@ -41,6 +44,7 @@ fn stretch(source: &mut dyn Source, ops: u64) -> u64 {
     for _ in 0..ops {
         match source.next(Nanos(0), Answered::Done) {
             Ok(Step::Op(_)) => sum += source.uses().len() as u64 + 1,
+            Ok(Step::WaitUntil(_)) => {}
             _ => return sum,
         }
     }

@@ -69,6 +69,12 @@ pub enum ParamError {
         /// What it takes.
         expected: String,
     },
+    /// A file that a parameter names cannot be read, or is not what it should be.
+    #[error("{message}")]
+    BadFile {
+        /// Which file, where in it, what was found, and what was expected.
+        message: String,
+    },
     /// Shapes that do not multiply out.
     #[error(transparent)]
     Graph(#[from] crate::graph::GraphError),

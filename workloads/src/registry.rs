@@ -7,13 +7,16 @@ use crate::graph::models::decoder::params as decoder;
 use crate::graph::passes::Report;
 use crate::params::{ParamDoc, ParamError, Params, nearest};
 use crate::rates::Rates;
-use crate::synthetic::{bert, churn, fragment, ocr, varlen};
+use crate::serving::llm;
+use crate::synthetic::{bert, churn, fragment, ocr, varlen, vision};
 
 /// What a workload's ops carry, so that a strategy that needs more can be left out of a comparison, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carries {
     /// `work` ops list the buffers that they read and write.
     pub accesses: bool,
+    /// It asks a cache for slots of sequences.
+    pub sequences: bool,
 }
 
 /// A source that may be handed to another thread.
@@ -39,7 +42,8 @@ pub struct Workload {
 /// Makes a model's plan from its parameters.
 pub type MakePlan = fn(&Params) -> Result<(Plan, Vec<Report>), ParamError>;
 
-const ACCESSES: Carries = Carries { accesses: true };
+const ACCESSES: Carries = Carries { accesses: true, sequences: false };
+const SEQUENCES: Carries = Carries { sequences: true, ..ACCESSES };
 
 /// All of them, in the order in which lists show them.
 pub const WORKLOADS: &[Workload] = &[
@@ -80,12 +84,49 @@ pub const WORKLOADS: &[Workload] = &[
         varlen::build,
         "the same model over batches whose length varies",
     ),
+    model(
+        entry(
+            "resnet",
+            vision::resnet::PARAMS,
+            ACCESSES,
+            vision::resnet::build,
+            "residual networks: training steps (or inference) over images",
+        ),
+        vision::resnet::plan,
+    ),
+    model(
+        entry(
+            "detector",
+            vision::detector::PARAMS,
+            ACCESSES,
+            vision::detector::build,
+            "a text detector (DB-style): training steps or inference over pages",
+        ),
+        vision::detector::plan,
+    ),
+    model(
+        entry(
+            "recogniser",
+            vision::recogniser::PARAMS,
+            ACCESSES,
+            vision::recogniser::build,
+            "a recogniser of text lines (CRNN-style): training steps or inference",
+        ),
+        vision::recogniser::plan,
+    ),
     entry(
         "ocr",
         ocr::PARAMS,
         ACCESSES,
         ocr::build,
         "bursts of pages: detector, then a varying number of line crops",
+    ),
+    entry(
+        "llm",
+        llm::PARAMS,
+        SEQUENCES,
+        llm::build,
+        "a server of a language model: continuous batching over a cache of keys and values",
     ),
     entry(
         "churn",
@@ -161,7 +202,11 @@ mod tests {
         for (name, key) in [
             ("bert", "steps"),
             ("varlen", "steps"),
+            ("resnet", "steps"),
+            ("detector", "steps"),
+            ("recogniser", "steps"),
             ("ocr", "pages"),
+            ("llm", "requests"),
             ("churn", "allocs"),
             ("fragment", "rounds"),
         ] {

@@ -25,6 +25,7 @@ impl Setup {
         let (workload, params) = match model {
             _ if model.starts_with("transformers Bert") => bert(file)?,
             _ if model.starts_with("transformers GPT2") => gpt2(file)?,
+            _ if model.starts_with("ResNet-") => resnet(file)?,
             _ => return None,
         };
         let device = &file["device"];
@@ -138,6 +139,30 @@ fn gpt2(file: &Value) -> Option<(&'static str, String)> {
     let pairs: Vec<String> =
         pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     Some(("gpt2", pairs.join(",")))
+}
+
+/// A residual network: training in the usual way (zeroed before backward, weights decayed), fp32.
+fn resnet(file: &Value) -> Option<(&'static str, String)> {
+    let text = |key: &str| file[key].as_str().unwrap_or("");
+    if text("precision") != "fp32" || file["channels_last"].as_bool() == Some(true) {
+        return None;
+    }
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    let depth = text("model").strip_prefix("ResNet-")?.split(' ').next()?;
+    pairs.push(("depth", depth.to_owned()));
+    for key in ["batch", "size", "steps", "last_batch"] {
+        pairs.push((key, file[key].as_u64()?.to_string()));
+    }
+    let optimizer = text("optimizer");
+    let rule = if optimizer.starts_with("SGD momentum") { "momentum" } else { "sgd" };
+    let way = if optimizer.contains("foreach") { "foreach" } else { "single" };
+    pairs.push(("optimizer", format!("{rule}_{way}")));
+    let workspace = file["device"]["conv_workspace_model"].as_str()?;
+    pairs.push(("conv_workspace", matching(workspace, &["transpose", "none"])?.to_owned()));
+    pairs.push(("benchmark", file["cudnn_benchmark"].as_bool().unwrap_or(false).to_string()));
+    let pairs: Vec<String> =
+        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Some(("resnet", pairs.join(",")))
 }
 
 fn precision(text: &str) -> Option<&'static str> {

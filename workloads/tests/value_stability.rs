@@ -50,6 +50,7 @@ fn fields(op: &Op) -> Vec<u64> {
         }
         Op::Sync { stream: s } => vec![s.as_ref().map_or(u64::MAX, stream)],
         Op::Request { req } | Op::Response { req } => vec![*req],
+        Op::KvNew { seq } | Op::KvMore { seq } | Op::KvFree { seq } => vec![u64::from(seq.0)],
         Op::EmptyCache | Op::Mark { .. } => vec![],
         other => panic!("no synthetic workload yields {other:?}: add it here"),
     }
@@ -66,9 +67,9 @@ fn direction_number(direction: Direction) -> u64 {
 /// The first `lines` records that begin with a word of `shown` (all, if it is empty) as text, and the digest over all.
 fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64) {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-    let mut first = Vec::new();
+    let (mut first, mut answer) = (Vec::new(), Answered::Done);
     loop {
-        let mut line = match source.next(Nanos(0), Answered::Done).unwrap() {
+        let mut line = match source.next(Nanos(0), std::mem::take(&mut answer)).unwrap() {
             Step::End => return (first, digest.0),
             Step::WaitUntil(time) => {
                 digest.text("wait until");
@@ -84,6 +85,16 @@ fn walk(source: &mut dyn Source, lines: usize, shown: &str) -> (Vec<String>, u64
                     let text = source.text(name);
                     digest.text(text);
                     line += &format!(" {text}");
+                }
+                if let Op::KvNew { .. } | Op::KvMore { .. } = op {
+                    // a cache that finds nothing and has room for all
+                    answer = Answered::Slots { hit: 0, blocks: 0 };
+                    let ask = source.kv();
+                    digest.number(ask.tokens);
+                    let numbers =
+                        ask.keys.iter().flat_map(|run| [run.stream, run.first, run.count]);
+                    numbers.for_each(|number| digest.number(number));
+                    line += &format!(" {}", ask.tokens);
                 }
                 line
             }
@@ -180,7 +191,43 @@ fn value_stability_ocr() {
             "mark [] request 1 recognise 52",
             "wait until 680417582",
         ],
-        0x4ad2_f9b9_44d1_a7f6,
+        0xaa36_28be_ce86_a7f3,
+    );
+}
+
+#[test]
+fn value_stability_resnet() {
+    check(
+        "resnet",
+        "mark alloc",
+        &[
+            "mark [] model to device",
+            "alloc [0, 0, 37632] conv1.weight",
+            "alloc [1, 0, 256] bn1.weight",
+            "alloc [2, 0, 256] bn1.bias",
+            "alloc [3, 0, 256] bn1.running_mean",
+        ],
+        0xaee2_fba4_5335_7cfc,
+    );
+}
+
+#[test]
+fn value_stability_detector() {
+    check(
+        "detector",
+        "mark",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0x1cc5_24e3_9458_9ce6,
+    );
+}
+
+#[test]
+fn value_stability_recogniser() {
+    check(
+        "recogniser",
+        "mark",
+        &["mark [] model to device", "mark [] step 0 forward"],
+        0xe1b1_7fde_e2cf_15c7,
     );
 }
 
@@ -223,8 +270,37 @@ fn value_stability_fragment() {
 }
 
 #[test]
+fn value_stability_llm() {
+    check(
+        "llm",
+        "alloc kv_new",
+        &[
+            "alloc [0, 0, 16060522496] weights r0",
+            "alloc [1, 0, 939524096] activations r0",
+            "kv_new [0] 1 r0",
+            "kv_new [0] 2303 r0",
+            "kv_new [0] 11011 r0",
+            "kv_new [0] 5088 r0",
+        ],
+        0xf335_6653_61ea_4e14,
+    );
+}
+
+#[test]
 fn every_workload_is_pinned() {
-    let pinned = ["bert", "gpt2", "llama", "varlen", "ocr", "churn", "fragment"];
+    let pinned = [
+        "bert",
+        "gpt2",
+        "llama",
+        "varlen",
+        "ocr",
+        "llm",
+        "churn",
+        "fragment",
+        "resnet",
+        "detector",
+        "recogniser",
+    ];
     for workload in WORKLOADS {
         assert!(pinned.contains(&workload.name), "{} has no value_stability test", workload.name);
     }
@@ -239,6 +315,7 @@ fn seeds_decide() {
         ("llama", "steps=1,layers=1", false),
         ("varlen", "steps=3,layers=1,mode=lognormal", true),
         ("ocr", "pages=2", true),
+        ("llm", "requests=3", true),
         ("churn", "allocs=100", true),
         ("fragment", "", false),
     ] {

@@ -129,7 +129,7 @@ impl KvCache for Contiguous {
             self.bytes.decide(bytes);
         }
         let capacity = self.capacity(new.tokens.saturating_add(new.headroom.unwrap_or(0)))?;
-        let tokens = new.tokens.min(new.chunk.unwrap_or(u64::MAX));
+        let tokens = new.now(new.tokens)?;
         let buffer = self.reserve(below, capacity, tokens)?;
         self.tokens += tokens;
         Ok(Admitted { sequence: self.live.insert(buffer), hit: 0, blocks: 1 })

@@ -201,7 +201,7 @@ impl<P: Pool> KvCache for Manager<P> {
         self.check_length(new.tokens)?;
         let (mut table, mut tokens) = self.look_up(new);
         let hit = table.tokens;
-        let count = (new.tokens - hit).min(new.chunk.unwrap_or(u64::MAX));
+        let count = new.now(new.tokens - hit)?;
         let held = hit + count;
         let room = new.headroom.map_or(held, |more| new.tokens.saturating_add(more));
         let found = table.blocks.len() as u64;

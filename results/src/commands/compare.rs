@@ -1,11 +1,15 @@
 //! `vramlab compare`: workloads through strategies, side by side.
 
+mod serving;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramlab_allocators::{STRATEGIES, Spec};
+use vramlab_allocators::registry::Strategy;
+use vramlab_allocators::{STRATEGIES, Spec, find};
+use vramlab_workloads::params::{ParamError, Params};
 use vramlab_workloads::rates::Rates;
-use vramlab_workloads::registry as workloads;
+use vramlab_workloads::registry::{self as workloads, Workload};
 
 use super::print;
 use crate::cli::{Common, DeviceArgs, parse_spec};
@@ -48,10 +52,10 @@ pub struct CompareArgs {
     /// Parameters of the workloads, such as steps=20,batch=16 (each workload takes those that it knows).
     #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
     pub(super) set: Vec<String>,
-    /// A recording beside them, on the device that it tells of unless one is named; may be given again.
+    /// A recording beside them, on the device that it tells of unless one is named; or a trace of requests for a server (llm) among them. May be given again.
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Vec<PathBuf>,
-    /// A strategy with its options; may be given again. Without any: every one; a row says of each that does not fit an input why it is skipped.
+    /// A strategy with its options; may be given again. Without any: every one, for a server every cache; a row says of each that does not fit an input why it is skipped.
     #[arg(long, value_name = "SPEC")]
     pub(super) strategy: Vec<String>,
     /// Passes over a model's graph, such as none,amp,checkpoint=sqrt+fusion: one row each, with what it saved beside none (through torch.caching
@@ -112,9 +116,12 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         // Found out before the work, not after it.
         std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
     }
-    let Opening { opened: recordings, mut bad } = inputs::open_each(&args.trace)?;
+    let workloads = named(args)?;
+    let (requests, recordings) = serving::split(&args.trace, &workloads);
+    let Opening { opened: recordings, mut bad } = inputs::open_each(&recordings)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
-    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &Rates::of(&place.profile))?
+    let rates = Rates::of(&place.profile);
+    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &workloads, &requests, &rates)?
         .into_iter()
         .map(|input| (input, place.clone()))
         .collect();
@@ -130,6 +137,10 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let pairs: Vec<Pair<'_, '_>> = all
         .iter()
         .flat_map(|(input, place)| specs.iter().map(move |spec| (input, spec, place)))
+        .filter(|(input, spec, _)| {
+            let is_cache = |name: &str| find(name).is_ok_and(Strategy::is_cache);
+            !args.strategy.is_empty() || !input.sequences || is_cache(&spec.strategy().name)
+        })
         .collect();
     let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
     print(&render(&rows, common.format, false))?;
@@ -218,20 +229,26 @@ pub fn strategies(given: &[String], defaults: &[&str]) -> Result<Vec<Spec>, Fail
     texts.into_iter().map(parse).collect()
 }
 
-fn synthetic<'a>(args: &CompareArgs, rates: &Rates) -> Result<Vec<Input<'a>>, Failure> {
+/// The workloads that were asked for.
+fn named(args: &CompareArgs) -> Result<Vec<&'static Workload>, Failure> {
     let names: Vec<&str> = match args.workloads.as_slice() {
         [] if args.trace.is_empty() => WORKLOADS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
+    names.iter().map(|name| workloads::find(name).map_err(Failure::usage)).collect()
+}
+
+fn synthetic<'a>(
+    args: &CompareArgs,
+    found: &[&'static Workload],
+    requests: &[PathBuf],
+    rates: &Rates,
+) -> Result<Vec<Input<'a>>, Failure> {
     let pairs = args.set.iter().map(|pair| {
         pair.split_once('=')
             .ok_or_else(|| Failure::usage(format!("--set {pair}: expected name=value")))
     });
     let pairs: Vec<(&str, &str)> = pairs.collect::<Result<_, _>>()?;
-    let found: Vec<_> = names
-        .iter()
-        .map(|name| workloads::find(name).map_err(Failure::usage))
-        .collect::<Result<_, _>>()?;
     for (key, _) in &pairs {
         if found.is_empty() {
             return Err(Failure::usage(format!(
@@ -249,26 +266,51 @@ fn synthetic<'a>(args: &CompareArgs, rates: &Rates) -> Result<Vec<Input<'a>>, Fa
     let mut inputs = Vec::new();
     for workload in found {
         let own = pairs.iter().filter(|(key, _)| workload.params.iter().any(|p| p.name == *key));
-        let mut params = vramlab_workloads::params::Params::defaults(workload.params);
+        let mut params = Params::defaults(workload.params);
         for (key, value) in own {
             params.set(key, *value).map_err(Failure::usage)?;
         }
-        for seed in 0..args.seeds {
-            let (params, rates) = (params.clone(), *rates);
-            let make = move || {
-                let source = (workload.build)(&params, seed, &rates).map_err(Failure::usage)?;
-                Ok(source as Box<dyn vramlab_sim::Source>)
-            };
-            make()?;
-            inputs.push(Input {
-                seed: Some(seed),
-                accesses: workload.carries.accesses,
-                times: Times::AsGiven,
-                ..Input::new(workload.name, Box::new(make))
-            });
+        let serves = workload.carries.sequences && !requests.is_empty();
+        if !serves {
+            inputs.extend(seeded(args, workload, &params, rates, workload.name)?);
+            continue;
+        }
+        for (file, name) in requests.iter().zip(inputs::names(requests)) {
+            params.set("trace", file.display().to_string()).map_err(Failure::usage)?;
+            let name = format!("{}, {name}", workload.name);
+            inputs.extend(seeded(args, workload, &params, rates, &name)?);
         }
     }
     Ok(inputs)
+}
+
+/// A workload with each seed.
+fn seeded<'a>(
+    args: &CompareArgs,
+    workload: &'static Workload,
+    params: &Params,
+    rates: &Rates,
+    name: &str,
+) -> Result<Vec<Input<'a>>, Failure> {
+    let with = |seed| {
+        let (params, rates) = (params.clone(), *rates);
+        let make = move || {
+            let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
+                ParamError::BadFile { message } => Failure::input(message),
+                error => Failure::usage(error),
+            })?;
+            Ok(source as Box<dyn vramlab_sim::Source>)
+        };
+        make()?;
+        Ok(Input {
+            seed: Some(seed),
+            accesses: workload.carries.accesses,
+            sequences: workload.carries.sequences,
+            times: Times::AsGiven,
+            ..Input::new(name, Box::new(make))
+        })
+    };
+    (0..args.seeds).map(with).collect()
 }
 
 /// Rows as text; as a table, one block per input, with the figures at marks if asked for.
@@ -335,7 +377,11 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
         let ops = block.iter().map(|r| r.ops).max().unwrap_or(0);
         let mut heading = format!("{}{seed}: {ops} ops", first.input);
         let sequences = block.iter().any(|row| row.kv.is_some());
-        let columns = if sequences { KV_COLUMNS } else { COLUMNS };
+        let columns = match block.iter().any(|row| row.served.is_some()) {
+            true => serving::COLUMNS,
+            false if sequences => KV_COLUMNS,
+            false => COLUMNS,
+        };
         if !sequences {
             // with sequences it depends on how much a cache lets them share
             let floor = block.iter().find(|r| r.ran()).map_or(0, |r| r.live_floor);

@@ -1,4 +1,4 @@
-//! `vramlab measured`: our models beside what was measured of real runs, and where large buffers differ.
+//! `vramlab measured`: our models and servers beside what was measured of real runs, and where large buffers differ.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,12 @@ use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::measured::{self, Beside, Buffers};
 use crate::output::{Format, Grid, mib, to_csv, to_json};
+use crate::serving::{recorded, table};
 
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct MeasuredArgs {
-    /// Set-ups beside recordings (NAME.json), or folders of them.
+    /// Set-ups beside recordings (NAME.json), or folders of them; or folders of measured runs of servers (NAME_requests.jsonl, NAME_meta.json, NAME_timeseries.csv).
     #[arg(value_name = "FILE|DIR", required = true)]
     paths: Vec<PathBuf>,
     /// Compares the number of large buffers by phase and size, and shows where they differ.
@@ -33,8 +34,16 @@ pub struct MeasuredArgs {
 /// # Errors
 /// A path without set-ups that a workload expresses, or one that cannot be read.
 pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
+    let (servers, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        args.paths.iter().partition(|path| recorded::is_runs(path));
+    if !servers.is_empty() {
+        served(&servers, common)?;
+        if paths.is_empty() {
+            return Ok(Code::Done);
+        }
+    }
     let mut setups = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         setups.extend(measured::read(path)?);
     }
     if setups.is_empty() {
@@ -64,6 +73,20 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         Format::Table | Format::Markdown => peaks(&rows, markdown),
     })?;
     Ok(Code::Done)
+}
+
+/// Measured runs of servers.
+fn served(folders: &[&PathBuf], common: &Common) -> Result<(), Failure> {
+    let mut runs = Vec::new();
+    for folder in folders {
+        runs.extend(recorded::runs(folder)?);
+    }
+    let lines = table::lines(&runs)?;
+    print(&match common.format {
+        Format::Json => to_json(&lines),
+        Format::Csv => to_csv(&lines),
+        Format::Table | Format::Markdown => table::print(&lines, common.format == Format::Markdown),
+    })
 }
 
 fn deviation(ours: u64, measured: Option<u64>) -> String {

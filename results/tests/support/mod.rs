@@ -1,4 +1,5 @@
 //! Calls of the command, for tests.
+#![allow(dead_code, reason = "shared by several programs, each of which uses a part")]
 
 use std::path::Path;
 

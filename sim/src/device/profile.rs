@@ -17,11 +17,12 @@ use super::file::{self, Figure};
 use super::{CostTable, DeviceOptions, Link, Links, Price};
 
 /// The embedded files, by device.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("a100-80gb", include_str!("../../devices/a100-80gb.toml")),
     ("generic", include_str!("../../devices/generic.toml")),
     ("h100-80gb", include_str!("../../devices/h100-80gb.toml")),
     ("rtx4090-24gb", include_str!("../../devices/rtx4090-24gb.toml")),
+    ("rtxpro6000-96gb", include_str!("../../devices/rtxpro6000-96gb.toml")),
     ("t4-16gb", include_str!("../../devices/t4-16gb.toml")),
     ("v100-16gb", include_str!("../../devices/v100-16gb.toml")),
     ("zero", include_str!("../../devices/zero.toml")),

@@ -94,7 +94,7 @@ impl Engine<'_> {
         if let Ok(admitted) = &answer {
             self.tally.kv.admitted(ask.tokens, admitted.hit);
         }
-        self.admitted(op, seq, answer)
+        self.admitted(op, seq, ask.waits, answer)
     }
 
     fn kv_fork(
@@ -110,7 +110,7 @@ impl Engine<'_> {
             return Ok(Outcome::Skipped);
         };
         let answer = self.request(|cache, below| cache.fork(below, from));
-        self.admitted(op, seq, answer)
+        self.admitted(op, seq, false, answer)
     }
 
     fn kv_more(
@@ -124,7 +124,7 @@ impl Engine<'_> {
         let more = MoreTokens { tokens: ask.tokens, keys: ask.keys };
         match self.request(|cache, below| cache.more(below, sequence, &more)) {
             Ok(blocks) => Ok(Outcome::Slots { hit: 0, blocks }),
-            Err(error) => self.no_slots(op, error),
+            Err(error) => self.no_slots(op, ask.waits, error),
         }
     }
 
@@ -185,6 +185,7 @@ impl Engine<'_> {
         &mut self,
         op: &Op,
         seq: SequenceId,
+        waits: bool,
         answer: Result<Admitted, KvError>,
     ) -> Result<Outcome, RunError> {
         match answer {
@@ -194,16 +195,20 @@ impl Engine<'_> {
             }
             Err(error) => {
                 self.kv.put(seq, Known::Refused);
-                self.no_slots(op, error)
+                self.no_slots(op, waits, error)
             }
         }
     }
 
-    fn no_slots(&mut self, op: &Op, error: KvError) -> Result<Outcome, RunError> {
+    fn no_slots(&mut self, op: &Op, waits: bool, error: KvError) -> Result<Outcome, RunError> {
         if !error.is_refusal() {
             return Err(self.kv_error(op, error));
         }
-        self.tally.kv_refused((self.index, op), self.device, &error);
+        if waits {
+            self.tally.kv.waits += 1;
+        } else {
+            self.tally.kv_refused((self.index, op), self.device, &error);
+        }
         Ok(Outcome::NoSlots(error))
     }
 

@@ -199,7 +199,8 @@ impl Tally {
     pub(super) fn mark(&mut self, name: &str, op: u64, time: Nanos, device: DeviceId) {
         if self.keep_marks {
             let figures = self.devices[usize::from(device.0)];
-            self.marks.push(MarkFigures { name: name.to_owned(), op, time, figures });
+            let kv_blocks = (self.kv.blocks_used.current, self.kv.blocks_free);
+            self.marks.push(MarkFigures { name: name.to_owned(), op, time, figures, kv_blocks });
         }
     }
 
@@ -246,6 +247,7 @@ impl Tally {
             lock_ns: self.lock_ns.summary(),
             lock_total: Nanos(self.lock_total),
             request_ns: self.request_ns.summary(),
+            served: None,
             time: machine.now(),
             driver_calls: machine.calls(),
             driver_work: machine.driver_work(),

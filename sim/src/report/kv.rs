@@ -10,6 +10,7 @@
 //! | `looked_up`, `hit` | tokens | known tokens of new sequences that got in, and of these, found in the cache |
 //! | `hit_rate` | ratio | hit / looked up |
 //! | `internal_frag` | ratio | 1 − filled / slots of the blocks in use, when these were first at their peak |
+//! | `waits` | - | asks that found no room of a source that asks again or makes room itself |
 //! | `refused_sequences`, `refused_tokens` | - | new sequences, and later tokens, that found no room |
 //!
 //! In the general figures `requested` counts the bytes of filled slots, `allocated` the bytes of blocks in use.
@@ -31,6 +32,7 @@ pub struct KvFigures {
     pub hit: u64,
     pub refused_sequences: u64,
     pub refused_tokens: u64,
+    pub waits: u64,
     slots: Level,
     /// `filled` when `slots` was first at its peak.
     filled_at_peak: u64,

@@ -71,10 +71,14 @@ pub(super) struct RawOp<'a> {
     pub keys: Vec<RawKeys>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub whole: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headroom: Option<u64>,
     #[serde(skip_serializing_if = "is_default")]
     pub watermark: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub waits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_bytes: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

@@ -333,9 +333,16 @@ impl<R: BufRead> JsonlSource<R> {
                 let Some(seq) = slot else { return Ok(None) };
                 self.keys.clear();
                 self.keys.extend(raw.keys.iter().map(|run| run.get()));
-                let RawOp { chunk, headroom, watermark, token_bytes, .. } = *raw;
-                let keys = &[];
-                self.kv = NewSequence { tokens, keys, chunk, headroom, watermark, token_bytes };
+                self.kv = NewSequence {
+                    tokens,
+                    keys: &[],
+                    chunk: raw.chunk,
+                    whole: raw.whole,
+                    headroom: raw.headroom,
+                    watermark: raw.watermark,
+                    waits: raw.waits,
+                    token_bytes: raw.token_bytes,
+                };
                 if name == "kv_new" { Op::KvNew { seq } } else { Op::KvMore { seq } }
             }
             "kv_fork" => {

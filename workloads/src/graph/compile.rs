@@ -6,6 +6,7 @@
 //! | way | what it says | source |
 //! |---|---|---|
 //! | `immediate` | after the last step that names them | reference counts, as PyTorch's |
+//! | `streams` | the allocator is told of a storage's use on another stream than its own, once | `record_stream`, PyTorch 2.15 |
 //! | `delayed` | when those that wait exceed the threshold, all; and at the program's end | `paddle/fluid/framework/garbage_collector.cc`, Paddle 2.6 |
 //! | `at_end` | at the program's end | Paddle with `FLAGS_eager_delete_tensor_gb=-1` |
 //! | `planned` | storages that are never live together share one buffer: largest first, each takes the first that is free in its time | `greedy_by_size` for shared objects (Pisarchyk and Lee 2020, section 4.3) |
@@ -17,41 +18,42 @@ use vramlab_sim::units::{BufferId, StreamId};
 use super::network::Graph;
 use super::plan::Release;
 use super::program::{Kernel, Program, Step, StorageId};
+use super::programs::Ids;
 use super::tensor::ScopeId;
 use crate::rates::Rates;
 
 /// Marks get name numbers from here on, so that they never meet a site's.
-pub(super) const MARK_NAME_FIRST: u32 = 1 << 24;
+pub(crate) const MARK_NAME_FIRST: u32 = 1 << 24;
 
 /// A phase's name, and whether the step's number stands before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) text: String,
-    pub(super) numbered: bool,
+pub(crate) struct Mark {
+    pub(crate) text: String,
+    pub(crate) numbered: bool,
 }
 
 /// The ops of a phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     /// Each with the end of its uses in `uses`.
-    pub(super) ops: Vec<(Op, u32)>,
-    pub(super) uses: Vec<BufferUse>,
-    pub(super) marks: Vec<Mark>,
+    pub(crate) ops: Vec<(Op, u32)>,
+    pub(crate) uses: Vec<BufferUse>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// The names of sites, each once.
 #[derive(Clone, Debug)]
-pub(super) struct Sites {
+pub(crate) struct Sites {
     ids: FxHashMap<String, NameId>,
     texts: Vec<String>,
 }
 
 impl Sites {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { ids: FxHashMap::default(), texts: vec![String::new()] }
     }
 
-    pub(super) fn text(&self, name: NameId) -> &str {
+    pub(crate) fn text(&self, name: NameId) -> &str {
         self.texts.get(name.0 as usize).map_or("", String::as_str)
     }
 
@@ -75,8 +77,7 @@ pub(super) struct Compiler<'a> {
     pub(super) rates: &'a Rates,
     pub(super) sites: &'a mut Sites,
     pub(super) release: Release,
-    /// Numbers of fixed storages; ids from there on are of the others.
-    pub(super) fixed: u32,
+    pub(super) ids: Ids,
 }
 
 /// Where a storage stands while ops are written.
@@ -92,6 +93,10 @@ struct Writer<'c, 'a> {
     program: &'c Program,
     out: Compiled,
     places: Vec<Place>,
+    /// By storage of this program: the stream on which it was asked for.
+    made_on: Vec<Option<StreamId>>,
+    /// Other streams that the allocator was told of.
+    recorded: Vec<(StorageId, StreamId)>,
     last_use: Vec<u32>,
     ids_free: Vec<BufferId>,
     ids_next: u32,
@@ -105,15 +110,17 @@ impl Compiler<'_> {
         let last_use = last_uses(program);
         let shared = (self.release == Release::Planned).then(|| Shared::of(program, &last_use));
         let place = |i: usize| match (&program.storages[i].fixed, program.storages[i].found) {
-            (Some(number), true) => Place::Live(BufferId(*number)),
+            (Some(number), true) => Place::Live(BufferId(self.ids.fixed + *number)),
             _ => Place::Unborn,
         };
         let mut writer = Writer {
             places: (0..program.storages.len()).map(place).collect(),
-            ids_next: self.fixed,
+            ids_next: self.ids.others,
             compiler: self,
             program,
             out: Compiled::default(),
+            made_on: vec![None; program.storages.len()],
+            recorded: Vec::new(),
             last_use,
             ids_free: Vec::new(),
             waiting: Vec::new(),
@@ -143,13 +150,17 @@ impl Writer<'_, '_> {
     fn step(&mut self, at: u32, step: &Step) {
         match step {
             Step::Run(kernel) => self.kernel(at, kernel),
-            Step::Copy { to, bytes, direction, stream } => {
+            Step::Copy { from, to, bytes, direction, stream } => {
                 if let Some(to) = to {
                     self.make(*to, *stream);
+                }
+                for id in from.iter().chain(to) {
+                    self.shared_with(*id, *stream);
                 }
                 self.op(Op::Copy { stream: *stream, direction: *direction, bytes: *bytes });
             }
             Step::Hold(_) => {}
+            Step::Record(id, stream) => self.record(*id, *stream),
             Step::Free(id) => self.drop_now(*id),
             Step::Mark { text, numbered } => {
                 let name = NameId(self.out.marks.len() as u32);
@@ -171,6 +182,9 @@ impl Writer<'_, '_> {
         }
         let bytes = self.program.moved(kernel);
         let duration = self.compiler.rates.duration(kernel.flops, kernel.math, bytes);
+        for id in kernel.reads.iter().chain(&kernel.writes) {
+            self.shared_with(*id, kernel.stream);
+        }
         for id in &kernel.reads {
             self.used(*id, false);
         }
@@ -203,7 +217,7 @@ impl Writer<'_, '_> {
         let storage = self.program.get(id);
         let mut size = storage.bytes;
         let buffer = match (storage.fixed, &mut self.shared) {
-            (Some(number), _) => BufferId(number),
+            (Some(number), _) => BufferId(self.compiler.ids.fixed + number),
             (None, Some(shared)) => match shared.buffer(id) {
                 (_, Some(there)) => {
                     self.places[id.0 as usize] = Place::Live(there);
@@ -221,8 +235,26 @@ impl Writer<'_, '_> {
             (None, None) => self.next_id(),
         };
         self.places[id.0 as usize] = Place::Live(buffer);
+        self.made_on[id.0 as usize] = Some(stream);
         let site = self.compiler.sites.name(self.compiler.graph, storage.scope, storage.part);
         self.op(Op::Alloc { id: buffer, stream, site, size });
+    }
+
+    /// A storage of this program is used on another stream than it was asked for on (rule `streams`).
+    fn shared_with(&mut self, id: StorageId, stream: StreamId) {
+        let place = id.0 as usize;
+        if self.made_on[place].is_some_and(|made| made != stream)
+            && !self.recorded.contains(&(id, stream))
+        {
+            self.recorded.push((id, stream));
+            self.record(id, stream);
+        }
+    }
+
+    fn record(&mut self, id: StorageId, stream: StreamId) {
+        if let Place::Live(id) = self.places[id.0 as usize] {
+            self.op(Op::RecordStream { id, stream });
+        }
     }
 
     fn next_id(&mut self) -> BufferId {
@@ -234,6 +266,7 @@ impl Writer<'_, '_> {
 
     /// A storage without further use.
     fn bury(&mut self, id: StorageId, at: u32) {
+        self.recorded.retain(|(known, _)| *known != id);
         let Place::Live(buffer) = std::mem::replace(&mut self.places[id.0 as usize], Place::Dead)
         else {
             return;

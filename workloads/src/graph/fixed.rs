@@ -1,10 +1,10 @@
 //! Numbers of what outlives a program: the same for every program of a run, and first among the buffers' ids.
 //!
 //! ```text
-//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs │ results, twice │ what is carried, twice │ the rest
+//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs, twice │ results, twice │ what is carried, twice │ the rest
 //! ```
 //!
-//! A result, and what is carried, has two numbers, since the new one is there before the old one is dropped.
+//! An input, a result and what is carried have two numbers, since the new one may be there before the old one is dropped.
 
 use super::network::Graph;
 use super::tensor::{Role, TensorId};
@@ -33,9 +33,11 @@ pub enum Single {
     Scale,
     /// Steps since the loss scale grew.
     ScaleGrowth,
+    /// No storage: which of an input's numbers the batch at hand has.
+    Turn,
 }
 
-const SINGLES: usize = 3;
+const SINGLES: usize = 4;
 
 /// The numbers of one graph.
 #[derive(Clone, Debug)]
@@ -110,20 +112,21 @@ impl Numbers {
         self.state.len() + (1 + STATES) * self.parameters.len()
     }
 
-    /// Of an input.
-    pub fn of_input(&self, input: TensorId) -> u32 {
-        self.first_input() as u32 + self.place[input.0 as usize]
+    /// The two of an input.
+    pub fn of_input(&self, input: TensorId) -> [u32; 2] {
+        let first = self.first_input() as u32 + 2 * self.place[input.0 as usize];
+        [first, first + 1]
     }
 
     /// The two of a result, by its place in the graph's list.
     pub fn of_result(&self, place: usize) -> [u32; 2] {
-        let first = (self.first_input() + self.inputs.len() + 2 * place) as u32;
+        let first = (self.first_input() + 2 * (self.inputs.len() + place)) as u32;
         [first, first + 1]
     }
 
     /// The two of what is carried, by its number.
     pub fn of_carried(&self, number: u32) -> [u32; 2] {
-        let first = (self.first_input() + self.inputs.len() + 2 * self.results) as u32;
+        let first = (self.first_input() + 2 * (self.inputs.len() + self.results)) as u32;
         [first + 2 * number, first + 2 * number + 1]
     }
 
@@ -135,8 +138,7 @@ impl Numbers {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.first_input()
-            + self.inputs.len()
-            + 2 * (self.results + self.carries as usize)
+            + 2 * (self.inputs.len() + self.results + self.carries as usize)
             + SINGLES
     }
 }

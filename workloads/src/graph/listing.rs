@@ -58,13 +58,13 @@ pub fn lines(plan: &Plan, rates: &Rates) -> Result<Vec<Line>, GraphError> {
         phases.extend((1..plan.run.accumulation).map(Phase::Batch));
         phases.push(Phase::Optimizer);
     }
-    lower(plan, &numbers, Phase::Load, &mut live);
+    lower(plan, &numbers, Phase::Load, false, &mut live);
     for phase in &phases {
-        lower(plan, &numbers, *phase, &mut live);
+        lower(plan, &numbers, *phase, false, &mut live);
     }
     let mut lines = Vec::new();
     for phase in phases {
-        let program = lower(plan, &numbers, phase, &mut live);
+        let program = lower(plan, &numbers, phase, false, &mut live);
         of_program(plan, &program, rates, &mut lines);
     }
     Ok(lines)

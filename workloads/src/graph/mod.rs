@@ -13,10 +13,12 @@
 //! | [`op`] | operators, one file each: shapes, FLOPs, what is saved, kernels forward and backward |
 //! | [`plan`] | a graph and how it is run: what passes change |
 //! | [`lower`] | the programs of a run: load, forward and backward of a batch, optimizer |
+//! | [`spread`] | pipelines, shards, offloading, loaders: what one device of many does |
 //! | [`program`] | kernels and storages |
 //! | [`fixed`] | numbers of what outlives a program |
 //! | [`passes`] | changes to a plan |
 //! | `compile` | liveness, ids, durations |
+//! | `programs` | a model's programs, each compiled once |
 //! | [`play`] | the [`vramlab_sim::Source`] |
 //! | [`kernels`] | workspaces |
 //! | [`listing`] | programs as tables |
@@ -32,7 +34,7 @@
 //! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with [`passes::Rewrite`]);
 //! a line in [`passes::PASSES`].
 
-mod compile;
+pub(crate) mod compile;
 pub mod fixed;
 pub mod kernels;
 pub mod listing;
@@ -44,6 +46,8 @@ pub mod passes;
 pub mod plan;
 pub mod play;
 pub mod program;
+pub(crate) mod programs;
+pub mod spread;
 pub mod tensor;
 
 pub use network::{Graph, GraphError, Node};

@@ -2,6 +2,8 @@
 //!
 //! A model builds it layer by layer; shapes are checked as operators are added, and an error names the layer.
 
+mod cut;
+
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -58,6 +60,7 @@ pub struct Graph {
     carries: Vec<Carry>,
     carries_max: u32,
     loss: Option<TensorId>,
+    sent: Vec<TensorId>,
 }
 
 impl Graph {
@@ -240,6 +243,48 @@ impl Graph {
         outputs.first().copied().ok_or_else(|| self.error("expected a result, found none"))
     }
 
+    /// Adds an operator that writes over the input that it may overwrite; its result.
+    ///
+    /// # Errors
+    /// As [`Graph::node`]; and when the operator has no such input, the shapes or types differ, or the backward of an operator so far needs
+    /// the old value.
+    pub fn add_over(
+        &mut self,
+        kind: impl Into<Kind>,
+        inputs: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
+        let kind = kind.into();
+        let name = kind.operator().name();
+        let found = kind.operator().overwrites().and_then(|i| Some((i, *inputs.get(i)?)));
+        let Some((place, over)) = found else {
+            return Err(self.error(format!("{name} cannot write over an input")));
+        };
+        if let Some(keeper) = self.keeper(over) {
+            let what = format!("{name} would write over what the backward of {keeper} needs");
+            return Err(self.error(what));
+        }
+        let output = self.add(kind, inputs)?;
+        let (old, new) = (self.get(over), self.get(output));
+        if (&old.shape, old.dtype) != (&new.shape, new.dtype) {
+            let (old, new) = (shape_text(&old.shape), shape_text(&new.shape));
+            return Err(self.error(format!("{name} would write {new} over {old}")));
+        }
+        self.write_over(place);
+        Ok(output)
+    }
+
+    /// The operator so far whose backward reads the storage of `tensor`.
+    fn keeper(&self, tensor: TensorId) -> Option<String> {
+        let storage = self.storage(tensor);
+        let node = self.nodes.iter().find(|node| {
+            let saves = node.kind.operator().saves();
+            let inputs = saves.inputs.iter().filter_map(|i| node.inputs.get(*i));
+            let outputs = saves.outputs.iter().filter_map(|i| node.outputs.get(*i));
+            inputs.chain(outputs).any(|id| self.storage(*id) == storage)
+        })?;
+        Some(format!("{} ({})", self.scope_text(node.scope), node.kind.operator().name()))
+    }
+
     /// The same scopes and nothing else.
     pub(super) fn without_operators(&self) -> Self {
         let (scopes, scope_ids) = (self.scopes.clone(), self.scope_ids.clone());
@@ -267,6 +312,11 @@ impl Graph {
     ) {
         (self.blocks, self.results, self.loss) = (blocks, results, loss);
         (self.carries, self.carries_max) = carries;
+    }
+
+    /// A leaf is none any more: an operator makes what it was, or nobody needs it.
+    pub(super) fn drop_leaf(&mut self, leaf: TensorId) {
+        self.tensors[leaf.0 as usize].role = Role::Activation;
     }
 
     /// The last operator's result is written over its input `i`, whose storage it shares from here.
@@ -362,6 +412,11 @@ impl Graph {
     /// What the step returns.
     pub fn results(&self) -> &[TensorId] {
         &self.results
+    }
+
+    /// What the next stage of a pipeline needs.
+    pub fn sent(&self) -> &[TensorId] {
+        &self.sent
     }
 
     /// What is minimised.

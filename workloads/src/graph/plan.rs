@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::kernels::Multiprocessors;
 use super::network::{Graph, GraphError};
+use super::spread::Spread;
 
 /// What updates the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,26 @@ pub enum Workspace {
     None,
 }
 
+/// When a batch's inputs are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// Before those of the next batch are asked for.
+    Before,
+    /// Each when its successor is on the device.
+    Replaced,
+    /// When the batch is over.
+    After,
+}
+
+/// How much workspace a convolution asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvSpace {
+    /// Bytes of input, output and filter; none for 1×1 with stride 1. A stand-in for cuDNN's choice, which only a real device knows.
+    Transpose,
+    /// None.
+    None,
+}
+
 /// How weights come to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
@@ -98,6 +119,12 @@ pub struct Run {
     pub clip: bool,
     /// `zero_grad` frees gradients; otherwise it zeroes them.
     pub set_to_none: bool,
+    /// `zero_grad` stands before backward (as in most vision scripts), not after the update.
+    pub zero_first: bool,
+    /// When a batch's inputs are dropped.
+    pub inputs: Inputs,
+    /// Inputs of 16 bits come in fp32 and are cast on the device.
+    pub inputs_cast: bool,
     /// Results live until the next step's replace them; otherwise until backward ends.
     pub results_held: bool,
     /// The loss is scaled and gradients unscaled (mixed precision in fp16).
@@ -106,12 +133,18 @@ pub struct Run {
     pub master: bool,
     /// cuBLAS's workspace.
     pub workspace: Workspace,
+    /// Convolutions' workspace.
+    pub conv_space: ConvSpace,
+    /// Convolutions are tried out the first time a shape is met (`cudnn.benchmark`).
+    pub benchmark: bool,
     /// How weights come to the device.
     pub load: Load,
     /// When dead storages are freed.
     pub release: Release,
     /// Ranges of operators that keep their inputs only and are computed again in backward.
     pub again: Vec<Range<usize>>,
+    /// How a step is spread over devices and the host.
+    pub spread: Spread,
     /// Empty the allocator's cache after every so many steps; 0: never.
     pub empty_cache: u64,
     /// Decides how sums are split.
@@ -135,13 +168,19 @@ impl Default for Run {
             },
             clip: false,
             set_to_none: true,
+            zero_first: false,
+            inputs: Inputs::Before,
+            inputs_cast: false,
             results_held: true,
             scaled: false,
             master: false,
             workspace: Workspace::Call,
+            conv_space: ConvSpace::Transpose,
+            benchmark: false,
             load: Load::ToDevice,
             release: Release::Immediate,
             again: Vec::new(),
+            spread: Spread::default(),
             empty_cache: 0,
             device: Multiprocessors { count: 108, threads: 2048 },
             label: String::new(),
@@ -165,7 +204,8 @@ impl Plan {
     /// # Errors
     /// Training without a loss.
     pub fn check(&self) -> Result<(), GraphError> {
-        if self.run.train && self.graph.loss().is_none() {
+        let ends = self.graph.loss().is_some() || !self.graph.sent().is_empty();
+        if self.run.train && !ends {
             return Err(self.graph.error("found no loss, expected one to train with"));
         }
         Ok(())

@@ -1,49 +1,31 @@
 //! Programs as a source: load, then step by step, each phase written once for each state of the run that it meets.
 //!
-//! What a phase's ops are depends on its plan (one for each length of a batch) and on which fixed storages are there when it begins: the
-//! first step makes moments, later ones find them. So each pair is lowered and compiled once and then played from a table; nothing is allocated for an op.
+//! They are played from tables ([`super::programs`]); nothing is allocated for an op.
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, Nanos};
 
-use super::compile::{Compiled, Compiler, MARK_NAME_FIRST, Mark, Sites};
-use super::fixed::Numbers;
-use super::lower::{Phase, lower};
+use super::compile::{Compiled, MARK_NAME_FIRST, Mark, Sites};
+use super::lower::Phase;
 use super::passes::PassError;
 use super::plan::Plan;
+pub use super::programs::MakePlan;
+use super::programs::Programs;
 use crate::rates::Rates;
 
-/// Makes the plan of a batch from its key, such as its length.
-pub type MakePlan = Box<dyn Fn(u64) -> Result<Plan, PassError> + Send>;
 /// The keys of the batches, without end.
 pub type Keys = Box<dyn Iterator<Item = u64> + Send>;
 
-/// Ops kept in tables; beyond, tables are made anew.
-const OPS_KEPT: usize = 1 << 22;
-
-struct Made {
-    ops: Arc<Compiled>,
-    live_after: Vec<bool>,
-}
-
 /// A run of a model.
 pub struct Player {
-    make: MakePlan,
+    programs: Programs,
     keys: Keys,
-    rates: Rates,
+    key: u64,
     steps: u64,
     sites: Sites,
-    plans: FxHashMap<u64, Arc<(Plan, Numbers)>>,
-    made: FxHashMap<(u64, Phase, Vec<bool>), Made>,
-    ops_kept: usize,
-    /// The plan at hand, and its key.
-    now: Arc<(Plan, Numbers)>,
-    key: u64,
-    live: Vec<bool>,
     phase: Phase,
     step: u64,
     ops: Arc<Compiled>,
@@ -68,20 +50,12 @@ impl Player {
         rates: Rates,
     ) -> Result<Self, PassError> {
         let key = keys.next().unwrap_or_default();
-        let now = Arc::new(make(key).and_then(numbered)?);
-        let live = vec![false; now.1.count()];
         let mut player = Self {
-            make,
+            programs: Programs::new(make, key, rates)?,
             keys,
-            rates,
+            key,
             steps,
             sites: Sites::new(),
-            plans: FxHashMap::default(),
-            made: FxHashMap::default(),
-            ops_kept: 0,
-            now,
-            key,
-            live,
             phase: Phase::Load,
             step: 0,
             ops: Arc::default(),
@@ -106,33 +80,10 @@ impl Player {
         Self::new(make, Box::new(std::iter::repeat(0)), steps, rates)
     }
 
-    /// The ops of a phase, from a table if they were made before.
     fn begin(&mut self, phase: Phase) {
         self.phase = phase;
         self.at = 0;
-        let key = (self.key, phase, self.live.clone());
-        if let Some(made) = self.made.get(&key) {
-            self.ops = Arc::clone(&made.ops);
-            self.live.clone_from(&made.live_after);
-            return;
-        }
-        let (plan, numbers) = &*self.now;
-        let program = lower(plan, numbers, phase, &mut self.live);
-        let mut compiler = Compiler {
-            graph: &plan.graph,
-            rates: &self.rates,
-            sites: &mut self.sites,
-            release: plan.run.release,
-            fixed: numbers.count() as u32,
-        };
-        self.ops = Arc::new(compiler.compile(&program));
-        self.ops_kept += self.ops.ops.len();
-        if self.ops_kept > OPS_KEPT {
-            self.made.clear();
-            self.plans.clear();
-            self.ops_kept = self.ops.ops.len();
-        }
-        self.made.insert(key, Made { ops: Arc::clone(&self.ops), live_after: self.live.clone() });
+        self.ops = self.programs.phase(&mut self.sites, phase);
     }
 
     /// The next batch's plan.
@@ -140,22 +91,15 @@ impl Player {
         if !first {
             self.key = self.keys.next().unwrap_or(self.key);
         }
-        if let Some(known) = self.plans.get(&self.key) {
-            self.now = Arc::clone(known);
-            return Ok(());
-        }
-        let made = (self.make)(self.key).and_then(numbered).map_err(|error| SourceError {
+        self.programs.choose(self.key).map_err(|error| SourceError {
             place: format!("step {}", self.step),
             what: error.to_string(),
-        })?;
-        self.now = Arc::new(made);
-        self.plans.insert(self.key, Arc::clone(&self.now));
-        Ok(())
+        })
     }
 
     /// The phase at hand is over; the next begins.
     fn proceed(&mut self) -> Result<(), SourceError> {
-        let run = &self.now.0.run;
+        let run = &self.programs.plan().run;
         let next = match self.phase {
             Phase::Load => Phase::Batch(0),
             Phase::Batch(micro) if run.train && micro + 1 < run.accumulation => {
@@ -180,10 +124,10 @@ impl Player {
 
     /// `empty_cache` after this step?
     fn empties(&self) -> bool {
-        let every = self.now.0.run.empty_cache;
+        let every = self.programs.plan().run.empty_cache;
         let ends = match self.phase {
             Phase::Optimizer => true,
-            Phase::Batch(_) => !self.now.0.run.train,
+            Phase::Batch(_) => !self.programs.plan().run.train,
             Phase::Load => false,
         };
         ends && every > 0 && (self.step + 1).is_multiple_of(every)
@@ -212,12 +156,6 @@ impl Player {
             _ => op,
         }
     }
-}
-
-fn numbered(plan: Plan) -> Result<(Plan, Numbers), PassError> {
-    plan.check()?;
-    let numbers = Numbers::of(&plan.graph);
-    Ok((plan, numbers))
 }
 
 impl Source for Player {

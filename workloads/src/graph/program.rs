@@ -60,6 +60,8 @@ pub enum Step {
     Run(Kernel),
     /// A transfer; the target is asked for if it is not there.
     Copy {
+        /// Where from, if it is to live until here.
+        from: Option<StorageId>,
         /// Where to, on the device.
         to: Option<StorageId>,
         /// How much (B).
@@ -71,6 +73,8 @@ pub enum Step {
     },
     /// Lifetimes last until here.
     Hold(Vec<StorageId>),
+    /// The allocator is told that a storage is used on this stream too.
+    Record(StorageId, StreamId),
     /// A fixed storage is dropped.
     Free(StorageId),
     /// A phase begins.
@@ -92,11 +96,11 @@ impl Step {
             Step::Hold(held) => (held, &[], &[]),
             _ => (&[], &[], &[]),
         };
-        let copied = match self {
-            Step::Copy { to, .. } => *to,
-            _ => None,
+        let (from, to) = match self {
+            Step::Copy { from, to, .. } => (*from, *to),
+            _ => (None, None),
         };
-        a.iter().chain(b).chain(c).copied().chain(copied)
+        a.iter().chain(b).chain(c).copied().chain(from).chain(to)
     }
 }
 

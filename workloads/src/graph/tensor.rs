@@ -69,6 +69,8 @@ pub enum Role {
     Input,
     /// Is trained.
     Parameter,
+    /// Comes from another device with each batch, and its gradient goes back there.
+    Received,
     /// Stays on the device, is not trained.
     Buffer,
     /// Was computed by the batch before: a cache.

@@ -10,10 +10,9 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use vramlab_sim::machine::Direction;
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
-use vramlab_sim::units::{BufferId, EventId, Nanos, StreamId};
+use vramlab_sim::units::{BufferId, Nanos, StreamId};
 
 use crate::graph::DType;
 use crate::rates::Rates;
@@ -25,21 +24,12 @@ const MARK_NAME_FIRST: u32 = 1 << 24;
 pub(crate) trait Script {
     /// Writes the next piece; false when there is none.
     fn advance(&mut self, out: &mut Out) -> bool;
-
-    /// Are the ops the same whatever they are answered?
-    fn independent(&self) -> bool {
-        true
-    }
-
-    /// A request that has arrived by `now`: it is handed out at once, before what is queued.
-    fn arrived(&mut self, _now: Nanos) -> Option<Op> {
-        None
-    }
 }
 
-enum Queued {
-    Op { op: Op, uses: u32 },
-    Wait(Nanos),
+/// An op, and how many of the uses are its.
+struct Queued {
+    op: Op,
+    uses: u32,
 }
 
 /// Where a script writes its ops.
@@ -75,12 +65,7 @@ impl Out {
 
     /// Any op that has no buffers to account for.
     pub(crate) fn op(&mut self, op: Op) {
-        self.queue.push_back(Queued::Op { op, uses: 0 });
-    }
-
-    /// The host has nothing to do before this time.
-    pub(crate) fn wait_until(&mut self, time: Nanos) {
-        self.queue.push_back(Queued::Wait(time));
+        self.queue.push_back(Queued { op, uses: 0 });
     }
 
     /// A step or phase begins.
@@ -114,12 +99,6 @@ impl Out {
         self.op(Op::Free { id, stream: None });
     }
 
-    /// A buffer that lives for one call only: a kernel's workspace.
-    pub(crate) fn scratch(&mut self, site: &'static str, size: u64) {
-        let id = self.alloc(site, size);
-        self.release(id);
-    }
-
     /// Size of a live buffer (B).
     pub(crate) fn size(&self, id: BufferId) -> u64 {
         self.sizes[id.0 as usize]
@@ -143,18 +122,7 @@ impl Out {
         self.uses.extend(reads.iter().map(|id| BufferUse { id: *id, write: false }));
         self.uses.extend(writes.iter().map(|id| BufferUse { id: *id, write: true }));
         let uses = (reads.len() + writes.len()) as u32;
-        self.queue.push_back(Queued::Op { op: Op::Work { stream, duration }, uses });
-    }
-
-    /// A transfer between host and device.
-    pub(crate) fn copy(&mut self, stream: StreamId, direction: Direction, bytes: u64) {
-        self.op(Op::Copy { stream, direction, bytes });
-    }
-
-    /// `later` does nothing before what `earlier` has queued so far is done.
-    pub(crate) fn order(&mut self, event: EventId, earlier: StreamId, later: StreamId) {
-        self.op(Op::Event { event, stream: earlier });
-        self.op(Op::Wait { event, stream: later });
+        self.queue.push_back(Queued { op: Op::Work { stream, duration }, uses });
     }
 
     fn site(&mut self, site: &'static str) -> NameId {
@@ -163,25 +131,6 @@ impl Out {
             sites.push(site);
             NameId(sites.len() as u32 - 1)
         })
-    }
-
-    /// Drops what is queued, except the frees of buffers that have been handed out, and responses; `failed` was refused.
-    fn abandon(&mut self, failed: BufferId) {
-        let mut unborn = vec![failed];
-        self.queue.retain(|queued| match queued {
-            Queued::Op { op: Op::Alloc { id, .. }, .. } => {
-                unborn.push(*id);
-                false
-            }
-            Queued::Op { op: Op::Free { id, .. }, .. } => {
-                let place = unborn.iter().position(|other| other == id);
-                place.map(|place| unborn.swap_remove(place)).is_none()
-            }
-            Queued::Op { op: Op::Response { .. }, .. } => true,
-            Queued::Op { .. } | Queued::Wait(_) => false,
-        });
-        self.uses.clear();
-        self.marks.clear();
     }
 }
 
@@ -192,7 +141,6 @@ pub(crate) struct Generated<S> {
     over: bool,
     uses: Vec<BufferUse>,
     mark: (NameId, String),
-    last_alloc: BufferId,
     /// By slot: the number of the allocation that holds it.
     names: Vec<u64>,
     allocs: u64,
@@ -207,7 +155,6 @@ impl<S: Script> Generated<S> {
             over: false,
             uses: Vec::new(),
             mark: (NameId(0), String::new()),
-            last_alloc: BufferId(0),
             names: Vec::new(),
             allocs: 0,
         }
@@ -227,7 +174,6 @@ impl<S: Script> Generated<S> {
                 }
                 self.names[slot] = self.allocs;
                 self.allocs += 1;
-                self.last_alloc = id;
             }
             _ => {}
         }
@@ -235,21 +181,13 @@ impl<S: Script> Generated<S> {
 }
 
 impl<S: Script> Source for Generated<S> {
-    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
-        if last == Answered::OutOfMemory && !self.script.independent() {
-            self.out.abandon(self.last_alloc);
-        }
-        if let Some(op) = self.script.arrived(now) {
-            self.handed_out(op, 0);
-            return Ok(Step::Op(op));
-        }
+    fn next(&mut self, _now: Nanos, _last: Answered) -> Result<Step, SourceError> {
         loop {
             match self.out.queue.pop_front() {
-                Some(Queued::Op { op, uses }) => {
+                Some(Queued { op, uses }) => {
                     self.handed_out(op, uses);
                     return Ok(Step::Op(op));
                 }
-                Some(Queued::Wait(time)) => return Ok(Step::WaitUntil(time)),
                 None if self.over => return Ok(Step::End),
                 None => self.over = !self.script.advance(&mut self.out),
             }
@@ -277,7 +215,7 @@ impl<S: Script> Source for Generated<S> {
     }
 
     fn independent(&self) -> bool {
-        self.script.independent()
+        true
     }
 
     fn gaps(&self) -> u64 {

@@ -16,3 +16,4 @@ pub(crate) mod emit;
 pub mod fragment;
 pub mod ocr;
 pub mod varlen;
+pub mod vision;

@@ -112,13 +112,15 @@ impl EagerDeletion {
 
     /// Frees the oldest batch, whose streams have come far enough.
     fn free_batch(&mut self, driver: &mut dyn Driver) -> Result<(), AllocError> {
-        let Some(mut batch) = self.batches.pop_front() else { return Ok(()) };
-        for event in std::mem::take(&mut batch.events) {
-            driver.event_destroy(event)?;
+        let Some(batch) = self.batches.front_mut() else { return Ok(()) };
+        while !batch.events.is_empty() {
+            driver.event_destroy(batch.events.remove(0))?;
         }
-        let answer = self.free_all(driver, &mut batch.queue);
-        if !batch.queue.is_empty() {
-            self.batches.push_front(batch);
+        let mut queue = std::mem::take(&mut batch.queue);
+        let answer = self.free_all(driver, &mut queue);
+        match self.batches.front_mut() {
+            Some(batch) if !queue.is_empty() => batch.queue = queue,
+            _ => drop(self.batches.pop_front()),
         }
         answer
     }

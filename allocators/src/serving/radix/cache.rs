@@ -163,7 +163,7 @@ impl KvCache for Radix {
         }
         let found = keys.len() as u64;
         let hit = found * self.page;
-        let count = (new.tokens - hit).min(new.chunk.unwrap_or(u64::MAX));
+        let count = new.now(new.tokens - hit)?;
         let room = new.headroom.map_or(hit + count, |more| new.tokens.saturating_add(more));
         let needed = self.pages(room.max(hit + count)) - found;
         let free = self.slots.len() + self.tree.evictable() - cursor.idle;

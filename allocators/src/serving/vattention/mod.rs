@@ -313,7 +313,7 @@ impl Vattention {
 impl KvCache for Vattention {
     fn begin(&mut self, below: &mut Below<'_>, new: &NewSequence<'_>) -> Result<Admitted, KvError> {
         self.start(below, new.token_bytes)?;
-        let tokens = new.tokens.min(new.chunk.unwrap_or(u64::MAX));
+        let tokens = new.now(new.tokens)?;
         let room = new.headroom.map_or(tokens, |more| new.tokens.saturating_add(more));
         self.enter(below.driver, tokens, room)
     }

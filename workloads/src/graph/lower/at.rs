@@ -9,8 +9,8 @@ use vramlab_sim::units::StreamId;
 
 /// An operator's forward.
 pub struct Forward<'l, 'a> {
-    lower: &'l mut Lower<'a>,
-    node: &'a Node,
+    pub(super) lower: &'l mut Lower<'a>,
+    pub(super) node: &'a Node,
 }
 
 impl<'l, 'a> Forward<'l, 'a> {
@@ -71,17 +71,28 @@ impl<'l, 'a> Forward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        self.lower.push(Kernel {
+        let mut kernel = self.as_kernel(flops, reads, writes);
+        kernel.scratch = scratch.to_vec();
+        self.lower.push(kernel);
+    }
+
+    pub(super) fn as_kernel(
+        &self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+    ) -> Kernel {
+        Kernel {
             name: self.node.kind.operator().name(),
             scope: self.node.scope,
             reads: reads.to_vec(),
             writes: writes.to_vec(),
-            scratch: scratch.to_vec(),
+            scratch: Vec::new(),
             moved: None,
             flops,
             math: self.tensor_out(0).dtype,
             stream: StreamId(0),
-        });
+        }
     }
 
     /// Operations of the operator.
@@ -115,6 +126,11 @@ impl<'l, 'a> Forward<'l, 'a> {
         self.kernel_with(self.flops(), &reads, &writes, scratch);
     }
 
+    /// An output is copied to the host, which waits for it.
+    pub fn read_by_host(&mut self, i: usize) {
+        self.lower.read_by_host(self.output(i));
+    }
+
     pub(in crate::graph) fn hold_inputs(&mut self) {
         let held = (0..self.node.inputs.len()).map(|i| self.input(i)).collect();
         self.lower.hold(held);
@@ -123,8 +139,8 @@ impl<'l, 'a> Forward<'l, 'a> {
 
 /// An operator's backward.
 pub struct Backward<'l, 'a> {
-    lower: &'l mut Lower<'a>,
-    node: &'a Node,
+    pub(super) lower: &'l mut Lower<'a>,
+    pub(super) node: &'a Node,
     gradients: Vec<Option<StorageId>>,
     given: Vec<(usize, StorageId)>,
 }
@@ -241,17 +257,28 @@ impl<'l, 'a> Backward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        self.lower.push(Kernel {
+        let mut kernel = self.as_kernel(flops, reads, writes);
+        kernel.scratch = scratch.to_vec();
+        self.lower.push(kernel);
+    }
+
+    pub(super) fn as_kernel(
+        &self,
+        flops: f64,
+        reads: &[StorageId],
+        writes: &[StorageId],
+    ) -> Kernel {
+        Kernel {
             name: self.node.kind.operator().name(),
             scope: self.node.scope,
             reads: reads.to_vec(),
             writes: writes.to_vec(),
-            scratch: scratch.to_vec(),
+            scratch: Vec::new(),
             moved: None,
             flops,
             math: self.tensor_out().dtype,
             stream: StreamId(0),
-        });
+        }
     }
 
     /// A product, with its workspace.

@@ -18,10 +18,17 @@ use crate::graph::tensor::{DType, Role, TensorId};
 
 impl Lower<'_> {
     pub(super) fn backward(&mut self) {
-        let Some(loss) = self.plan.graph.loss() else { return };
-        let active = self.awaited_from(loss);
-        self.seed(loss);
-        for index in (0..self.plan.graph.nodes().len()).rev() {
+        let graph = &self.plan.graph;
+        let active = self.awaited_from(graph.loss().into_iter().chain(graph.sent().to_vec()));
+        if let Some(loss) = graph.loss() {
+            self.seed(loss);
+        }
+        self.begin_fetching(false);
+        for index in (0..graph.nodes().len()).rev() {
+            if let Some(unit) = self.units.ending(index) {
+                self.bring_saved(unit);
+                self.use_unit(unit);
+            }
             let again = self.plan.run.again.iter().find(|range| range.contains(&index)).cloned();
             if let Some(range) = again.clone().filter(|range| range.end == index + 1) {
                 self.run_again(range);
@@ -29,7 +36,11 @@ impl Lower<'_> {
             if active[index] {
                 self.backward_node(index, again.is_some());
             }
+            if self.units.beginning(index).is_some() {
+                self.used_unit();
+            }
         }
+        self.end_sinking();
     }
 
     /// The gradient of the loss: one, times the scale.
@@ -60,10 +71,11 @@ impl Lower<'_> {
     }
 
     /// Which operators get a gradient, and how many each weight is to get.
-    fn awaited_from(&mut self, loss: TensorId) -> Vec<bool> {
+    fn awaited_from(&mut self, roots: impl Iterator<Item = TensorId>) -> Vec<bool> {
         let graph = &self.plan.graph;
         let mut wanted = vec![false; self.place.len()];
-        wanted[loss.0 as usize] = true;
+        roots.for_each(|root| wanted[root.0 as usize] = true);
+        self.awaited.fill(0);
         let mut active = vec![false; graph.nodes().len()];
         for (index, node) in graph.nodes().iter().enumerate().rev() {
             if !node.outputs.iter().any(|id| wanted[id.0 as usize]) {
@@ -80,6 +92,11 @@ impl Lower<'_> {
 
     fn run_again(&mut self, range: Range<usize>) {
         for index in range.clone() {
+            if let Some(unit) = self.units.beginning(index)
+                && self.units.all[unit].nodes.end != range.end
+            {
+                self.fetch_again(unit);
+            }
             self.forward_node(index);
         }
         self.end_casts(range);
@@ -123,7 +140,7 @@ impl Lower<'_> {
         cast
     }
 
-    fn deliver(&mut self, tensor: TensorId, gradient: StorageId) {
+    pub(super) fn deliver(&mut self, tensor: TensorId, gradient: StorageId) {
         let place = tensor.0 as usize;
         let wanted = self.plan.graph.get(tensor);
         let is_weight = wanted.role == Role::Parameter;
@@ -165,6 +182,13 @@ impl Lower<'_> {
     fn take_over(&mut self, weight: TensorId) {
         let Some(gradient) = self.pending[weight.0 as usize].take() else { return };
         self.holders[gradient.0 as usize] -= 1;
+        if !self.sinks(weight, gradient) {
+            self.keep(weight, gradient);
+        }
+    }
+
+    /// A weight's gradient stays, added to what is there.
+    pub(super) fn keep(&mut self, weight: TensorId, gradient: StorageId) {
         let number = self.numbers.of_gradient(weight);
         let scope = self.plan.graph.get(weight).scope;
         if self.is_live(number) {

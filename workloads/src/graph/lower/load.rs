@@ -12,11 +12,11 @@
 //! Buffers that are no weights (numbers of positions) are not in a file: they are made with the model. Left out: the host's memory.
 
 use vramlab_sim::machine::Direction;
-use vramlab_sim::units::StreamId;
 
 use super::Lower;
+use super::streams::COMPUTE;
 use crate::graph::plan::Load;
-use crate::graph::program::{Step, StorageId};
+use crate::graph::program::StorageId;
 use crate::graph::tensor::{DType, TensorId};
 
 impl Lower<'_> {
@@ -33,6 +33,7 @@ impl Lower<'_> {
             Load::Copy => self.load_beside(None),
             Load::Shards(bytes) => self.load_beside(Some(bytes)),
         }
+        self.load_first();
     }
 
     /// Every weight, asked for and filled.
@@ -62,9 +63,10 @@ impl Lower<'_> {
     fn make_state(&mut self) -> Vec<(TensorId, StorageId)> {
         let mut made = Vec::new();
         for (place, id) in self.numbers.state().iter().enumerate() {
-            let number = self.numbers.of_state(place);
-            made.push((*id, self.fixed_like(number, *id, "")));
-            self.born(number);
+            if let Some(kept) = self.state_storage(place) {
+                made.push((*id, kept));
+                self.born(self.numbers.of_state(place));
+            }
         }
         made
     }
@@ -114,6 +116,6 @@ impl Lower<'_> {
 
     fn copy_from(&mut self, direction: Direction, to: StorageId) {
         let bytes = self.program.get(to).bytes;
-        self.program.steps.push(Step::Copy { to: Some(to), bytes, direction, stream: StreamId(0) });
+        self.carry_over([None, Some(to)], bytes, direction, COMPUTE);
     }
 }

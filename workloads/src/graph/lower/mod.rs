@@ -8,7 +8,9 @@
 //! |---|---|
 //! | `last_use` | a storage lives until the last step that names it; a view is its base's storage |
 //! | `cache` | autocast's copies of weights live until the forward pass ends |
-//! | `batch` | the old batch's inputs are dropped before the new ones are asked for |
+//! | `batch` | how a batch comes: `loader` |
+//! | `over` | what is written over an input is that input's storage |
+//! | `spread` | what is fetched, sent and kept elsewhere: `fetch`, `sink`, `host`, `pipeline` |
 //! | `carry` | what is carried is dropped when its successor is there, or before a batch that does not know it |
 //! | `result` | results are held until the next step's are there, or until backward ends |
 //!
@@ -16,11 +18,21 @@
 
 mod at;
 mod backward;
+mod conv;
+mod fetch;
+mod host;
 mod load;
+mod loader;
 mod optimizer;
+mod pipeline;
+mod sink;
+mod streams;
+mod units;
 
 pub use at::{Backward, Forward};
+pub(crate) use conv::CONV_SPACE;
 
+use rustc_hash::FxHashSet;
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::units::StreamId;
@@ -30,7 +42,12 @@ use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE};
 use super::op::Kind;
 use super::plan::{Plan, Workspace};
 use super::program::{Kernel, Program, Step, Storage, StorageId};
-use super::tensor::{DType, ScopeId, TensorId};
+use super::spread::Home;
+use super::tensor::{DType, Role, ScopeId, TensorId};
+use fetch::Fetched;
+use host::OnHost;
+use streams::COMPUTE;
+use units::Units;
 
 /// Whose workspace a product takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +70,16 @@ pub enum Phase {
 }
 
 /// The program of a phase, when the fixed storages of `live` are there; `live` becomes what is there after it.
-pub fn lower(plan: &Plan, numbers: &Numbers, phase: Phase, live: &mut [bool]) -> Program {
+/// `fresh`: the plan runs for the first time.
+pub fn lower(
+    plan: &Plan,
+    numbers: &Numbers,
+    phase: Phase,
+    fresh: bool,
+    live: &mut [bool],
+) -> Program {
     let mut lower = Lower::new(plan, numbers, live);
+    lower.fresh = fresh;
     match phase {
         Phase::Load => lower.load(),
         Phase::Batch(micro) => lower.batch(micro),
@@ -79,6 +104,24 @@ pub struct Lower<'a> {
     holders: Vec<u32>,
     /// By tensor: gradients still to come (weights only).
     awaited: Vec<u32>,
+    /// Blocks.
+    units: Units,
+    fetched: Fetched,
+    on_host: OnHost,
+    /// Gradients that wait for their bucket to fill.
+    bucket: Vec<(TensorId, StorageId)>,
+    /// Buckets that were summed, and the gradients that they go back to.
+    summed: Vec<(StorageId, Vec<StorageId>)>,
+    /// Is this the last micro-batch of a step?
+    last: bool,
+    /// Events so far.
+    events: u32,
+    /// Something was copied to the host.
+    read: bool,
+    /// The plan runs for the first time.
+    fresh: bool,
+    /// Convolutions that were tried in this program.
+    tried: FxHashSet<conv::Tried>,
 }
 
 impl<'a> Lower<'a> {
@@ -94,9 +137,19 @@ impl<'a> Lower<'a> {
             pending: vec![None; tensors],
             holders: Vec::new(),
             awaited: vec![0; tensors],
+            units: Units::of(&plan.graph),
+            fetched: Fetched::default(),
+            on_host: OnHost::default(),
+            bucket: Vec::new(),
+            summed: Vec::new(),
+            last: true,
+            events: 0,
+            read: false,
+            fresh: false,
+            tried: FxHashSet::default(),
         };
-        for (i, id) in numbers.state().iter().enumerate() {
-            lower.place[id.0 as usize] = Some(lower.fixed_like(numbers.of_state(i), *id, ""));
+        for i in 0..numbers.state().len() {
+            lower.state_storage(i);
         }
         lower
     }
@@ -141,6 +194,23 @@ impl<'a> Lower<'a> {
         (storage.fixed, storage.found) = (Some(number), self.live[number as usize]);
         self.fixed[number as usize] = Some(id);
         id
+    }
+
+    /// What a device keeps of a weight or buffer, by its place in the list; none of a weight that stays on the host.
+    fn state_storage(&mut self, place: usize) -> Option<StorageId> {
+        let id = self.numbers.state()[place];
+        let tensor = self.plan.graph.get(id);
+        let (dtype, scope) = (tensor.dtype, tensor.scope);
+        let bytes = match (tensor.role, self.plan.run.spread.home) {
+            (Role::Parameter, Home::Host) => return None,
+            (Role::Parameter, Home::Devices(devices)) => {
+                tensor.numbers().div_ceil(devices.max(1)) * dtype.bytes()
+            }
+            _ => tensor.bytes(),
+        };
+        let storage = self.fixed_storage(self.numbers.of_state(place), bytes, dtype, scope, "");
+        self.place[id.0 as usize] = Some(storage);
+        Some(storage)
     }
 
     /// A storage of this program becomes the fixed one of this number.
@@ -228,47 +298,67 @@ impl<'a> Lower<'a> {
         self.program.steps.push(Step::Mark { text, numbered });
     }
 
-    fn copy_in(&mut self, to: StorageId) {
-        let bytes = self.program.get(to).bytes;
-        let direction = Direction::HostToDevice;
-        self.program.steps.push(Step::Copy { to: Some(to), bytes, direction, stream: StreamId(0) });
+    fn copy_out(&mut self, from: StorageId) {
+        let bytes = self.program.get(from).bytes;
+        let direction = Direction::DeviceToHost;
+        self.program.steps.push(Step::Copy {
+            from: Some(from),
+            to: None,
+            bytes,
+            direction,
+            stream: COMPUTE,
+        });
+    }
+
+    fn wait_for_device(&mut self) {
+        self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+    }
+
+    fn read_by_host(&mut self, id: StorageId) {
+        self.read = true;
+        self.copy_out(id);
+        self.wait_for_device();
+        self.hold(vec![id]);
+    }
+
+    /// What stands before a phase's name.
+    fn label(&self) -> String {
+        let label = &self.plan.run.label;
+        if label.is_empty() { String::new() } else { format!("{label} ") }
     }
 
     fn batch(&mut self, micro: u64) {
         let run = &self.plan.run;
+        if let Some(pipeline) = run.spread.pipeline.filter(|_| run.train) {
+            return self.run_stage(pipeline);
+        }
         let mut text = String::new();
         if run.accumulation > 1 && run.train {
             text += &format!("micro {micro} ");
         }
-        if !run.label.is_empty() {
-            text += &run.label;
-            text += " ";
-        }
+        text += &self.label();
+        self.last = micro + 1 >= run.accumulation;
         self.find_carried();
         match &run.mark {
             None => self.mark(format!("{text}forward"), true),
             Some(mark) => self.mark(mark.clone(), false),
         }
         self.load_batch();
-        for index in 0..self.plan.graph.nodes().len() {
-            self.forward_node(index);
-            self.carry(index);
-        }
-        self.end_casts(0..self.plan.graph.nodes().len());
+        self.forward();
         let results = self.results();
         if self.plan.run.train {
             self.mark(format!("{text}backward"), true);
-            self.backward();
-        } else {
-            for id in &results {
-                let bytes = self.program.get(*id).bytes;
-                let direction = Direction::DeviceToHost;
-                let stream = StreamId(0);
-                self.program.steps.push(Step::Copy { to: None, bytes, direction, stream });
+            if self.plan.run.zero_first && micro == 0 {
+                self.zero_gradients();
             }
-            self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+            self.backward();
+        } else if !self.read {
+            // no operator made something smaller for the host
+            results.iter().for_each(|id| self.copy_out(*id));
+            self.wait_for_device();
         }
         self.hold(results);
+        self.end_batch();
     }
 
     /// What the batch before left is in its place; what this one does not know is dropped (rule `carry`).
@@ -298,17 +388,21 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn load_batch(&mut self) {
-        for id in self.numbers.inputs() {
-            self.drop_fixed(self.numbers.of_input(*id), *id);
+    fn forward(&mut self) {
+        self.begin_fetching(true);
+        for index in 0..self.plan.graph.nodes().len() {
+            if let Some(unit) = self.units.beginning(index) {
+                self.use_unit(unit);
+            }
+            self.forward_node(index);
+            self.carry(index);
+            if let Some(unit) = self.units.ending(index) {
+                self.used_unit();
+                self.send_saved(unit);
+            }
         }
-        for id in self.numbers.inputs() {
-            let number = self.numbers.of_input(*id);
-            let to = self.fixed_like(number, *id, "");
-            self.born(number);
-            self.place[id.0 as usize] = Some(to);
-            self.copy_in(to);
-        }
+        self.end_casts(0..self.plan.graph.nodes().len());
+        self.note_saved();
     }
 
     fn forward_node(&mut self, index: usize) {

@@ -6,21 +6,26 @@
 //! |---|---|---|
 //! | unscale | an inverse scale and a found-infinity flag, 4 B each, until the update is done | `torch/amp/grad_scaler.py` |
 //! | clip | n + 1 64-bit starts, one fp32 for each chunk of 65,536 numbers, n norms; the norms stacked; total, coefficient | `torch/nn/utils/clip_grad.py`, `ForeachReduceOp.cu`, recordings |
-//! | SGD | momentum: first step, a buffer of N numbers; weight decay: a decayed gradient, N at once (for-each) or weight by weight | `torch/optim/sgd.py` |
+//! | SGD | weight decay: a decayed gradient, N at once (for-each) or weight by weight; then, with momentum, in the first step a buffer of N numbers | `torch/optim/sgd.py` |
 //! | Adam, AdamW | first step: two moments, weight by weight; fused: a step counter of 4 B each | `torch/optim/adam.py` |
 //! | … for-each | the root of the second moment, N numbers, all at once; Adam with decay: N more, the decayed gradients | `_multi_tensor_adam` |
 //! | … single | weight by weight the root, then the denominator, which lives until the next one's is there | `_single_tensor_adam` |
 //! | … fused | nothing | `_fused_adam` |
 //! | master | first step: an fp32 copy of each 16-bit weight; for-each: every step fp32 copies of all gradients | mixed-precision optimizers with fp32 masters (Micikevicius et al. 2018, section 3.1) |
+//! | parts | states, masters and temporaries of one part in N of each weight; then the parts are exchanged | Rajbhandari et al. 2020, section 5.1 (ZeRO-1) |
+//! | host | nothing on the device; the host waits for all gradients, and weights come back (its own time is left out) | Ren et al. 2021 (ZeRO-Offload) |
 //! | `zero_grad` | frees all gradients, or zeroes them | `torch/optim/optimizer.py` |
 
+use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::units::StreamId;
 
 use super::Lower;
+use super::streams::{CARRY, COMPUTE, exchanged};
 use crate::graph::fixed::{Single, State};
 use crate::graph::plan::{Optimizer, Rule, Way};
 use crate::graph::program::{Step, StorageId};
+use crate::graph::spread::{Home, Keeper, Sink};
 use crate::graph::tensor::{DType, ScopeId, TensorId};
 
 /// Numbers that one block of a list kernel takes.
@@ -33,26 +38,36 @@ impl Lower<'_> {
     pub(super) fn optimize(&mut self) {
         self.mark("optimizer".to_owned(), true);
         let run = &self.plan.run;
+        if run.spread.keeper == Keeper::Host {
+            self.take_from_host();
+        }
         let pairs = self.gradients();
         if run.optimizer.rule != Rule::None && !pairs.is_empty() {
             let unscaled = self.unscale(&pairs);
             if run.clip {
                 self.clip(&pairs);
             }
-            self.make_states(&pairs);
             self.update(&pairs, run.optimizer);
             self.hold(unscaled);
+            self.gather_updated();
         }
-        if run.set_to_none {
-            for (weight, _) in &pairs {
-                self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
-            }
-        } else {
-            let all = gradients(&pairs);
-            self.simple("zero", ScopeId(0), &[], &all);
+        if !run.zero_first {
+            self.zero_gradients();
         }
         // the loss is read
         self.program.steps.push(Step::Op(Op::Sync { stream: Some(StreamId(0)) }));
+    }
+
+    pub(super) fn zero_gradients(&mut self) {
+        let pairs = self.gradients();
+        if self.plan.run.set_to_none {
+            for (weight, _) in &pairs {
+                self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
+            }
+        } else if !pairs.is_empty() {
+            let all = gradients(&pairs);
+            self.simple("zero", ScopeId(0), &[], &all);
+        }
     }
 
     fn gradients(&mut self) -> Pairs {
@@ -60,10 +75,52 @@ impl Lower<'_> {
         for weight in self.numbers.parameters() {
             let number = self.numbers.of_gradient(*weight);
             if self.is_live(number) {
-                pairs.push((*weight, self.fixed_like(number, *weight, "grad")));
+                pairs.push((*weight, self.gradient_storage(*weight)));
             }
         }
         pairs
+    }
+
+    /// A weight's gradient that stays: all of it, or this device's part.
+    pub(super) fn gradient_storage(&mut self, weight: TensorId) -> StorageId {
+        let tensor = self.plan.graph.get(weight);
+        let numbers = match self.plan.run.spread.sink {
+            Sink::Parts(devices) => tensor.numbers().div_ceil(devices.max(1)),
+            _ => tensor.numbers(),
+        };
+        let (number, dtype) = (self.numbers.of_gradient(weight), tensor.dtype);
+        self.fixed_storage(number, numbers * dtype.bytes(), dtype, tensor.scope, "grad")
+    }
+
+    /// The host has updated the weights when all gradients are there; they come back.
+    fn take_from_host(&mut self) {
+        self.program.steps.push(Step::Op(Op::Sync { stream: Some(CARRY) }));
+        self.bring_weights(Direction::HostToDevice, |bytes| bytes);
+    }
+
+    /// Each device has updated its part; all parts come to all, unless each keeps its own only.
+    fn gather_updated(&mut self) {
+        if let Keeper::Devices(devices) = self.plan.run.spread.keeper {
+            self.bring_weights(Direction::PeerToPeer, |bytes| exchanged(bytes, devices));
+        }
+    }
+
+    /// Weights that stay on the device are filled anew.
+    fn bring_weights(&mut self, direction: Direction, received: impl Fn(u64) -> u64) {
+        if self.plan.run.spread.home != Home::Device {
+            return;
+        }
+        for weight in self.numbers.parameters() {
+            if let Some(to) = self.place[weight.0 as usize] {
+                let bytes = received(self.program.get(to).bytes);
+                self.carry_over([None, Some(to)], bytes, direction, COMPUTE);
+            }
+        }
+    }
+
+    /// Of so many numbers, those that this device updates.
+    fn part(&self, numbers: u64) -> u64 {
+        numbers.div_ceil(self.plan.run.spread.parts())
     }
 
     fn weights(&self, pairs: &Pairs) -> Vec<StorageId> {
@@ -121,14 +178,15 @@ impl Lower<'_> {
     fn state(&mut self, weight: TensorId, state: State) -> (StorageId, bool) {
         let number = self.numbers.of_optimizer(weight, state);
         let tensor = self.plan.graph.get(weight);
-        let (bytes, dtype, part) = match state {
+        let part = self.part(tensor.numbers());
+        let (bytes, dtype, name) = match state {
             State::Counter => (4, DType::F32, "step"),
-            State::Master => (tensor.numbers() * 4, DType::F32, "master"),
-            _ if self.plan.run.master => (tensor.numbers() * 4, DType::F32, "moment"),
-            _ => (tensor.bytes(), tensor.dtype, "moment"),
+            State::Master => (part * 4, DType::F32, "master"),
+            _ if self.plan.run.master => (part * 4, DType::F32, "moment"),
+            _ => (part * tensor.dtype.bytes(), tensor.dtype, "moment"),
         };
         let fresh = !self.is_live(number);
-        let id = self.fixed_storage(number, bytes, dtype, tensor.scope, part);
+        let id = self.fixed_storage(number, bytes, dtype, tensor.scope, name);
         self.born(number);
         (id, fresh)
     }
@@ -153,7 +211,7 @@ impl Lower<'_> {
         kept
     }
 
-    fn make_states(&mut self, pairs: &Pairs) {
+    fn make_states(&mut self, pairs: &[(TensorId, StorageId)]) {
         let kept = self.kept();
         for (weight, gradient) in pairs {
             for state in &kept {
@@ -186,8 +244,14 @@ impl Lower<'_> {
             && matches!(optimizer.rule, Rule::Sgd { .. } | Rule::Adam { decoupled: false });
         let adam = matches!(optimizer.rule, Rule::Adam { .. });
         match optimizer.way {
-            Way::Fused => self.update_in_one(pairs, gradients(pairs), &[]),
+            Way::Fused => {
+                self.make_states(pairs);
+                self.update_in_one(pairs, gradients(pairs), &[]);
+            }
             Way::ForEach => {
+                if adam {
+                    self.make_states(pairs);
+                }
                 let mut reads = gradients(pairs);
                 if self.plan.run.master {
                     reads = self.all_like(pairs, "grad", |numbers, _| (numbers * 4, DType::F32));
@@ -197,7 +261,11 @@ impl Lower<'_> {
                     let decayed = self.like_all(pairs, "decayed");
                     reads.extend(self.weights(pairs));
                     self.simple("decay", ScopeId(0), &reads, &decayed);
-                    reads = decayed;
+                    // a list's items are dropped last first
+                    reads = decayed.iter().rev().copied().collect();
+                }
+                if !adam {
+                    self.make_states(pairs);
                 }
                 let mut roots = Vec::new();
                 if adam {
@@ -219,23 +287,29 @@ impl Lower<'_> {
     }
 
     fn update_singly(&mut self, pairs: &Pairs, decays_gradient: bool, adam: bool) {
+        if adam {
+            self.make_states(pairs);
+        }
         let mut before = None;
         for pair in pairs {
             let (weight, gradient) = *pair;
             let scope = self.plan.graph.get(weight).scope;
-            let states = self.states(&[*pair]);
             let mut writes: Vec<StorageId> = self.place[weight.0 as usize].into_iter().collect();
             let mut reads = vec![gradient];
             if decays_gradient {
-                let decayed = self.like(weight, scope, "decayed");
+                let decayed = self.part_like(weight, "decayed");
                 reads.extend(&writes);
                 self.simple("decay", scope, &reads, &[decayed]);
                 reads = vec![decayed];
             }
+            if !adam {
+                self.make_states(std::slice::from_ref(pair));
+            }
+            let states = self.states(std::slice::from_ref(pair));
             if adam {
-                let root = self.like(weight, scope, "root");
+                let root = self.part_like(weight, "root");
                 self.simple("root", scope, &states, &[root]);
-                let denominator = self.like(weight, scope, "denominator");
+                let denominator = self.part_like(weight, "denominator");
                 self.simple("root", scope, &[root], &[denominator]);
                 self.hold(before.replace(denominator).into_iter().collect());
                 reads.push(denominator);
@@ -244,6 +318,12 @@ impl Lower<'_> {
             self.simple("update", scope, &reads, &writes);
         }
         self.hold(before.into_iter().collect());
+    }
+
+    fn part_like(&mut self, weight: TensorId, name: &'static str) -> StorageId {
+        let tensor = self.plan.graph.get(weight);
+        let bytes = self.part(tensor.numbers()) * tensor.dtype.bytes();
+        self.storage(bytes, tensor.dtype, tensor.scope, name)
     }
 
     /// A temporary for each weight, as the optimizer's numbers are.
@@ -264,7 +344,7 @@ impl Lower<'_> {
         let mut made = Vec::with_capacity(pairs.len());
         for (weight, _) in pairs {
             let tensor = self.plan.graph.get(*weight);
-            let (bytes, dtype) = size(tensor.numbers(), tensor.dtype);
+            let (bytes, dtype) = size(self.part(tensor.numbers()), tensor.dtype);
             made.push(self.storage(bytes, dtype, tensor.scope, part));
         }
         made

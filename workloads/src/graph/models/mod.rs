@@ -2,5 +2,9 @@
 
 pub mod bert;
 pub mod decoder;
+mod layers;
 pub mod mlp;
 pub mod params;
+pub mod resnet;
+pub mod text_detector;
+pub mod text_recogniser;

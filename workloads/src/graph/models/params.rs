@@ -62,6 +62,29 @@ pub const fn join<const A: usize, const B: usize, const ALL: usize>(
     all
 }
 
+/// A table of parameters in which the one of this name has another default.
+pub const fn with_default<const N: usize>(
+    mut table: [ParamDoc; N],
+    name: &str,
+    default: &'static str,
+) -> [ParamDoc; N] {
+    let mut i = 0;
+    while !equal(table[i].name.as_bytes(), name.as_bytes()) {
+        i += 1;
+        assert!(i < N, "the table has the parameter");
+    }
+    table[i].default = default;
+    table
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
 /// The passes of the parameter of this name.
 ///
 /// # Errors

@@ -12,7 +12,10 @@
 //! Bytes are not said: they follow from what a kernel reads and writes.
 
 mod attention;
+mod batch_norm;
 mod cast;
+mod conv;
+mod decode;
 mod dense;
 mod dequantise;
 mod dropout;
@@ -20,18 +23,28 @@ mod elementwise;
 mod embedding;
 mod fused;
 mod hold;
+mod image;
 mod join;
 mod layer_norm;
 mod linear;
 mod loss;
+mod lstm;
 mod matmul;
+mod mean_error;
+mod pool;
 mod reduce;
+mod resize;
 mod rows;
+mod scene_loss;
 mod softmax;
 mod view;
+mod zeros;
 
 pub use attention::{Attention, Fused};
+pub use batch_norm::BatchNorm;
 pub use cast::Cast;
+pub use conv::Conv;
+pub use decode::Decode;
 pub use dense::ActivatedLinear;
 pub use dequantise::Dequantise;
 pub use dropout::Dropout;
@@ -43,11 +56,17 @@ pub use join::{Concat, Split};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use loss::CrossEntropy;
+pub use lstm::Lstm;
 pub use matmul::MatMul;
+pub use mean_error::MeanError;
+pub use pool::{MaxPool, MeanPool};
 pub use reduce::{Best, Mask, Sum};
+pub use resize::{Resample, Rows, Upsample};
 pub use rows::{Combine, Gather, Mean, Rotate};
+pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
 pub use softmax::Softmax;
 pub use view::{Copy, Slice, View};
+pub use zeros::Zeros;
 
 use super::lower::{Backward, Forward};
 use super::tensor::{DType, Spec, Tensor};
@@ -152,12 +171,17 @@ pub trait Operator {
 pub enum Kind {
     ActivatedLinear(ActivatedLinear),
     Attention(Attention),
+    BatchNorm(BatchNorm),
     Best(Best),
+    BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
     Combine(Combine),
     Concat(Concat),
+    Conv(Conv),
     Copy(Copy),
     CrossEntropy(CrossEntropy),
+    Ctc(Ctc),
+    Decode(Decode),
     Dequantise(Dequantise),
     Dropout(Dropout),
     Elementwise(Elementwise),
@@ -167,15 +191,24 @@ pub enum Kind {
     Hold(Hold),
     LayerNorm(LayerNorm),
     Linear(Linear),
+    LogSoftmax(LogSoftmax),
+    Lstm(Lstm),
     Mask(Mask),
     MatMul(MatMul),
+    MaxPool(MaxPool),
     Mean(Mean),
+    MeanError(MeanError),
+    MeanPool(MeanPool),
+    Resample(Resample),
     Rotate(Rotate),
+    Rows(Rows),
     Slice(Slice),
     Softmax(Softmax),
     Split(Split),
     Sum(Sum),
+    Upsample(Upsample),
     View(View),
+    Zeros(Zeros),
 }
 
 impl Kind {
@@ -184,12 +217,17 @@ impl Kind {
         match self {
             Kind::ActivatedLinear(op) => op,
             Kind::Attention(op) => op,
+            Kind::BatchNorm(op) => op,
             Kind::Best(op) => op,
+            Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
             Kind::Combine(op) => op,
             Kind::Concat(op) => op,
+            Kind::Conv(op) => op,
             Kind::Copy(op) => op,
             Kind::CrossEntropy(op) => op,
+            Kind::Ctc(op) => op,
+            Kind::Decode(op) => op,
             Kind::Dequantise(op) => op,
             Kind::Dropout(op) => op,
             Kind::Elementwise(op) => op,
@@ -199,15 +237,24 @@ impl Kind {
             Kind::Hold(op) => op,
             Kind::LayerNorm(op) => op,
             Kind::Linear(op) => op,
+            Kind::LogSoftmax(op) => op,
+            Kind::Lstm(op) => op,
             Kind::Mask(op) => op,
             Kind::MatMul(op) => op,
+            Kind::MaxPool(op) => op,
             Kind::Mean(op) => op,
+            Kind::MeanError(op) => op,
+            Kind::MeanPool(op) => op,
+            Kind::Resample(op) => op,
             Kind::Rotate(op) => op,
+            Kind::Rows(op) => op,
             Kind::Slice(op) => op,
             Kind::Softmax(op) => op,
             Kind::Split(op) => op,
             Kind::Sum(op) => op,
+            Kind::Upsample(op) => op,
             Kind::View(op) => op,
+            Kind::Zeros(op) => op,
         }
     }
 }

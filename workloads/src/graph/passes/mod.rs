@@ -3,16 +3,24 @@
 //! A choice of passes is written `amp+checkpoint=sqrt`; `none` is no pass. Each reports in one line what it changed.
 
 mod accumulate;
+mod allreduce;
 mod amp;
+mod augment;
 mod budget;
 mod checkpoint;
 mod cse;
+mod fold;
 mod fusion;
 mod inplace;
 mod int8;
+mod offload;
+mod pipeline;
+mod prefetch;
 mod reach;
 mod release;
 mod rewrite;
+mod words;
+mod zero;
 
 pub use rewrite::Rewrite;
 
@@ -35,13 +43,20 @@ pub struct Pass {
 /// All passes.
 pub const PASSES: &[Pass] = &[
     accumulate::PASS,
+    allreduce::PASS,
     amp::PASS,
+    augment::PASS,
     checkpoint::PASS,
     cse::PASS,
+    fold::PASS,
     fusion::PASS,
     inplace::PASS,
     int8::PASS,
+    offload::PASS,
+    pipeline::PASS,
+    prefetch::PASS,
     release::PASS,
+    zero::PASS,
 ];
 
 /// Why a pass was refused.

@@ -1,4 +1,4 @@
-//! What arrives at the server: when, how large the page is, how many lines it has and how long they are.
+//! What arrives at the server: how large the page is, how many lines it has and how long they are.
 //!
 //! Sizes are fitted (mean and standard deviation of the logarithm) to the widths and heights of the ICDAR 2019 SROIE receipts
 //! (626 pages, 33,626 lines; zzzDavid/ICDAR-2019-SROIE 27be4271b251, MIT):
@@ -12,10 +12,7 @@
 //!
 //! With `sizes` or `lines` a list of recorded sizes takes their place (`listed`).
 //!
-//! Arrivals are a Markov-modulated Poisson process: calm and burst alternate, each for an exponential time, each with its own rate. No
-//! measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
-
-use vramlab_sim::units::Nanos;
+//! Arrivals are bursty ([`crate::arrivals`]). No measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
 
 use super::listed::Listed;
 use crate::params::{ParamError, Params};
@@ -34,63 +31,16 @@ const LINES_LN: [f64; 2] = [3.9325, 0.3182];
 /// Logarithm of a line's width over its height.
 const LINE_RATIO_LN: [f64; 2] = [1.4015, 0.8681];
 
-const NS_PER_S: f64 = 1e9;
-
-/// When pages arrive.
-pub(super) struct Arrivals {
-    rng: Rng,
-    now_s: f64,
-    burst: bool,
-    /// End of the calm or burst at hand (s).
-    until_s: f64,
-    rate: f64,
-    burst_rate: f64,
-    calm_s: f64,
-    burst_s: f64,
-}
-
-impl Arrivals {
-    pub(super) fn from_params(params: &Params, seed: u64) -> Result<Self, ParamError> {
-        let mut arrivals = Self {
-            rng: Rng::new(seed, "ocr.arrivals"),
-            now_s: 0.0,
-            burst: false,
-            until_s: 0.0,
-            rate: params.number("rate", 1e-3..=1e6)?,
-            burst_rate: params.number("burst_rate", 1e-3..=1e6)?,
-            calm_s: params.number("calm", 1e-6..=1e6)?,
-            burst_s: params.number("burst", 0.0..=1e6)?,
-        };
-        arrivals.until_s = arrivals.rng.exponential(arrivals.calm_s);
-        Ok(arrivals)
-    }
-
-    /// The next arrival.
-    pub(super) fn next(&mut self) -> Nanos {
-        loop {
-            let rate = if self.burst { self.burst_rate } else { self.rate };
-            let at = self.now_s + self.rng.exponential(1.0 / rate);
-            if at < self.until_s {
-                self.now_s = at;
-                return Nanos((at * NS_PER_S).round() as u64);
-            }
-            // the process has no memory: draw anew from the change on
-            self.now_s = self.until_s;
-            self.burst = !self.burst && self.burst_s > 0.0;
-            let mean = if self.burst { self.burst_s } else { self.calm_s };
-            self.until_s += self.rng.exponential(mean);
-        }
-    }
-}
-
 /// A page as the networks see it.
-pub(super) struct Page {
-    /// Height and width of the detector's input (px).
-    pub(super) height: u64,
-    pub(super) width: u64,
-    /// Widths of the recogniser's inputs, one a line (px), longest line last.
-    pub(super) lines: Vec<u64>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Height and width of the detector's input (px), multiples of 32.
+    pub size: [u64; 2],
+    /// Widths of the recogniser's inputs, one a line (px), in the order in which they are read.
+    pub lines: Vec<u64>,
 }
+
+pub(super) use crate::graph::models::text_recogniser::HEIGHT;
 
 /// How pages are brought to the networks' sizes.
 pub(super) struct Pages {
@@ -122,7 +72,7 @@ impl Pages {
             lines: Rng::new(seed, "ocr.lines"),
             limit,
             lines_max: params.count("lines_max", 1..=10_000)?,
-            line_height: super::recogniser::HEIGHT,
+            line_height: HEIGHT,
             line_width,
             line_width_max: params.count("line_width_max", line_width..=65_536)?,
             fixed: params.flag("fixed_shape")?,
@@ -131,7 +81,7 @@ impl Pages {
 
     pub(super) fn next(&mut self) -> Page {
         let listed = self.listed.next();
-        let [height, width] = self.page_size(listed.size);
+        let size = self.page_size(listed.size);
         let mut lines: Vec<u64> = match listed.lines {
             Some(ratios) => {
                 let few = ratios.into_iter().take(self.lines_max as usize);
@@ -146,13 +96,13 @@ impl Pages {
             }
         };
         lines.sort_unstable();
-        Page { height, width, lines }
+        Page { size, lines }
     }
 
-    /// The largest page that can come.
-    pub(super) fn largest(&self) -> Page {
+    /// The largest page that can come, with one group of lines.
+    pub(super) fn largest(&self, group: u64) -> Page {
         let width = if self.fixed { self.line_width } else { self.line_width_max };
-        Page { height: self.limit, width: self.limit, lines: vec![width] }
+        Page { size: [self.limit; 2], lines: vec![width; group as usize] }
     }
 
     /// Longest side brought to the limit if above it, both to multiples of 32 (`DetResizeForTest` of PaddleOCR).

@@ -1,0 +1,63 @@
+//! What a comparison does for servers of language models: traces of requests, and columns of what users wait for.
+
+use std::path::{Path, PathBuf};
+
+use vramlab_sim::report::{Latency, Served};
+use vramlab_workloads::readers::requests;
+use vramlab_workloads::registry::Workload;
+
+use super::Column;
+use crate::output::percent;
+use crate::row::Row;
+
+/// Traces of requests, which a server takes, and recordings of other kinds. Without a server all are recordings.
+pub(super) fn split(files: &[PathBuf], workloads: &[&Workload]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let serves = workloads.iter().any(|workload| workload.carries.sequences);
+    files.iter().cloned().partition(|file| serves && is_requests(file))
+}
+
+/// Does it begin as a file of requests does?
+fn is_requests(file: &Path) -> bool {
+    requests::open(file).is_ok_and(|mut requests| requests.next().is_ok())
+}
+
+/// For requests to a server.
+pub(super) const COLUMNS: &[Column] = &[
+    ("strategy<", |row| row.strategy.clone()),
+    ("outcome<", |row| row.outcome.to_owned()),
+    ("answered", |row| count(row, |served| served.finished)),
+    ("refused", |row| count(row, |served| served.refused)),
+    ("ooms", |row| (row.ooms + row.invalid_sizes).to_string()),
+    ("preempted", |row| count(row, |served| served.preemptions)),
+    ("TTFT s P50/90/99", |row| quantiles(row, 1e9, |served| served.ttft)),
+    ("TPOT ms P50/90/99", |row| quantiles(row, 1e6, |served| served.tpot)),
+    ("e2e s P50/90/99", |row| quantiles(row, 1e9, |served| served.e2e)),
+    ("most running", |row| count(row, |served| served.most_running)),
+    ("most waiting", |row| count(row, |served| served.most_waiting)),
+    ("hit rate", |row| percent(row.kv.as_ref().and_then(|kv| kv.hit_rate))),
+    ("waste", |row| percent(row.internal_frag)),
+];
+
+fn count(row: &Row, of: fn(&Served) -> u64) -> String {
+    row.served.as_ref().map_or_else(|| "-".to_owned(), |served| of(served).to_string())
+}
+
+fn quantiles(row: &Row, unit_ns: f64, of: fn(&Served) -> Latency) -> String {
+    let Some(served) = &row.served else { return "-".to_owned() };
+    let spread = of(served).spread;
+    if spread.count == 0 {
+        return "-".to_owned();
+    }
+    [spread.p50, spread.p90, spread.p99].map(|ns| three(ns as f64 / unit_ns)).join(" / ")
+}
+
+/// Three digits.
+fn three(value: f64) -> String {
+    let places = match value {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.places$}")
+}

@@ -1,0 +1,136 @@
+//! The requests of a measured run through our server, on the same card.
+
+use std::sync::Arc;
+
+use vramlab_allocators::registry::{build_ahead, build_cache};
+use vramlab_sim::device::SimMachine;
+use vramlab_sim::engine::{Setup, run};
+use vramlab_sim::future::Future;
+use vramlab_sim::kv::NewSequence;
+use vramlab_sim::op::{BufferUse, NameId, TouchRange};
+use vramlab_sim::report::{Report, Served};
+use vramlab_sim::source::{Answered, Source, SourceError, Step};
+use vramlab_sim::units::{BufferId, Nanos, SequenceId};
+use vramlab_workloads::params::Params;
+use vramlab_workloads::rates::Rates;
+use vramlab_workloads::serving::llm;
+use vramlab_workloads::serving::server::Server;
+
+use super::recorded::{Run, Times};
+use crate::failure::Failure;
+
+/// Bytes of activations, graphs and context on the card of the run that says its number of blocks: 1.24 GB, as the run's bytes and blocks give it to three
+/// digits. The bytes of weights and activations are each rounded up to the device's granule beside it.
+const RESERVE: u64 = 1_235_000_000;
+
+/// What a rerun gave.
+pub(super) struct Rerun {
+    /// Of each request that was answered, by its number.
+    pub(super) times: Vec<Option<Times>>,
+    /// The figures.
+    pub(super) report: Report,
+}
+
+/// Reruns a measured run with steps of this time (the parameter `step` of the workload); ends when the first `wanted` requests are answered.
+pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Failure> {
+    let server = server(run_, step)?.with_log();
+    let mut source = Until { server, wanted };
+    let spec = format!("serving.paged:gpu_memory_utilization={}", run_.utilization);
+    let spec = spec.parse().map_err(Failure::usage)?;
+    let mut options = run_.device.options.clone();
+    options.capacity = run_.capacity.saturating_mul(run_.copies);
+    let mut machine = SimMachine::new(options);
+    let future = Arc::new(Future::default());
+    let mut strategies = [build_ahead(&spec, &future).map_err(Failure::usage)?];
+    let mut caches = [build_cache(&spec).map_err(Failure::usage)?];
+    let setup = Setup {
+        caches: &mut caches,
+        keep_marks: true,
+        ..Setup::new(&mut machine, &mut strategies)
+    };
+    let report = run(&mut source, setup)
+        .map_err(|error| Failure::input(format!("{}: {error}", run_.name)))?;
+    let mut times = vec![None; run_.log.len()];
+    for done in source.server.log() {
+        times[done.number as usize] = Some(Times {
+            ttft: done.first.0.saturating_sub(done.arrival.0),
+            e2e: done.last.0.saturating_sub(done.arrival.0),
+            outputs: done.outputs,
+        });
+    }
+    Ok(Rerun { times, report })
+}
+
+fn server(run: &Run, step: &str) -> Result<Server, Failure> {
+    let context = run.device.options.context;
+    let settings = [
+        ("model", run.model.name.to_owned()),
+        ("max_num_seqs", (run.max_num_seqs * run.copies).to_string()),
+        ("max_num_batched_tokens", (run.max_num_batched_tokens * run.copies).to_string()),
+        ("max_model_len", run.max_model_len.map_or("auto".to_owned(), |len| len.to_string())),
+        ("activations", RESERVE.saturating_sub(context).to_string()),
+        ("step", step.to_owned()),
+        ("mark", "1".to_owned()),
+    ];
+    let mut params = Params::defaults(llm::PARAMS);
+    for (key, value) in settings {
+        params.set(key, value).map_err(Failure::usage)?;
+    }
+    let rates = Rates::of(&run.device);
+    llm::server(&params, 0, &rates, Some(run.log.clone())).map_err(Failure::usage)
+}
+
+/// A server that closes when its first requests are answered.
+struct Until {
+    server: Server,
+    wanted: usize,
+}
+
+impl Source for Until {
+    fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
+        let log = self.server.log();
+        let early = |number: u64| (number as usize) < self.wanted;
+        if log.len() >= self.wanted
+            && log.iter().filter(|done| early(done.number)).count() >= self.wanted
+        {
+            return Ok(Step::End);
+        }
+        self.server.next(now, last)
+    }
+
+    fn uses(&self) -> &[BufferUse] {
+        self.server.uses()
+    }
+
+    fn touch(&self) -> TouchRange {
+        self.server.touch()
+    }
+
+    fn kv(&self) -> NewSequence<'_> {
+        self.server.kv()
+    }
+
+    fn text(&self, name: NameId) -> &str {
+        self.server.text(name)
+    }
+
+    fn name(&self, id: BufferId) -> u64 {
+        self.server.name(id)
+    }
+
+    fn sequence(&self, seq: SequenceId) -> u64 {
+        self.server.sequence(seq)
+    }
+
+    fn served(&self) -> Option<Served> {
+        self.server.served()
+    }
+
+    fn independent(&self) -> bool {
+        false
+    }
+
+    fn gaps(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,52 @@
+//! Our server beside measured runs of vLLM: the size of its cache, how full it is, and what users waited for.
+#![forbid(unsafe_code)]
+
+mod shared;
+
+use vramlab::serving::recorded::{Run, runs};
+use vramlab::serving::table::{Line, lines};
+
+/// The target, as a share of what was measured.
+const ERROR_MAX: f64 = 0.05;
+
+fn line<'a>(lines: &'a [Line], quantity: &str) -> &'a Line {
+    let found = lines.iter().find(|line| line.quantity == quantity);
+    found.unwrap_or_else(|| panic!("expected a line {quantity:?}"))
+}
+
+/// Figures that miss the target.
+fn missed(lines: &[Line]) -> Vec<String> {
+    let of = |line: &&Line| line.fitted_error.is_some_and(|error| error.abs() > ERROR_MAX);
+    let text = |line: &Line| {
+        let percent = line.fitted_error.unwrap_or_default() * 100.0;
+        format!("{} {percent:+.1} %", line.quantity)
+    };
+    lines.iter().filter(of).map(text).collect()
+}
+
+fn check(run: &Run, lines: &[Line]) {
+    let blocks = line(lines, "KV capacity");
+    if blocks.measured.is_some() {
+        assert_eq!(blocks.fitted, blocks.measured, "{}: KV blocks", run.name);
+    }
+    if !run.curve.is_empty() {
+        let far = line(lines, "KV use, mean distance by second").fitted;
+        assert!(far.is_some_and(|far| far < 0.03), "{}: KV use is {far:?} away", run.name);
+        let error = line(lines, "KV use, mean").fitted_error;
+        assert!(error.is_some_and(|e| e.abs() < ERROR_MAX), "{}: mean KV use {error:?}", run.name);
+    }
+    let missed = missed(lines);
+    assert!(missed.is_empty(), "{}: {}", run.name, missed.join(", "));
+}
+
+#[test]
+fn recorded_vllm() {
+    let Some(folder) = shared::folder("traces/vllm_measured") else { return };
+    let runs = runs(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let all = lines(&runs).unwrap_or_else(|error| panic!("{error}"));
+    for run in &runs {
+        let own: Vec<Line> = all.iter().filter(|line| line.run == run.name).cloned().collect();
+        check(run, &own);
+    }
+    println!("recorded_vllm: {} runs, all figures within 5 %", runs.len());
+}

@@ -1,0 +1,151 @@
+//! When requests arrive at a server.
+//!
+//! | process | what it says |
+//! |---|---|
+//! | Poisson | gaps are exponential, with one rate |
+//! | bursty | a Markov-modulated Poisson process: calm and burst alternate, each for an exponential time, each with its own rate |
+//! | diurnal | a Poisson process whose rate is `mean × (1 + swing × sin(2π t / period))`, drawn by thinning |
+//!
+//! Times are rounded to a nanosecond. The caller names the purpose of the random numbers.
+
+use vramlab_sim::units::Nanos;
+
+use crate::params::{ParamError, Params};
+use crate::rng::Rng;
+
+const NS_PER_S: f64 = 1e9;
+
+/// When requests arrive.
+pub(crate) struct Arrivals {
+    rng: Rng,
+    now_s: f64,
+    law: Law,
+}
+
+enum Law {
+    Bursty {
+        burst: bool,
+        /// End of the calm or burst at hand (s).
+        until_s: f64,
+        rate: f64,
+        burst_rate: f64,
+        calm_s: f64,
+        /// 0: there is none, and the process is Poisson.
+        burst_s: f64,
+    },
+    Diurnal {
+        mean: f64,
+        swing: f64,
+        period_s: f64,
+    },
+}
+
+impl Arrivals {
+    /// By the parameters `rate`, `burst_rate`, `calm` and `burst`.
+    pub(crate) fn bursty(params: &Params, mut rng: Rng) -> Result<Self, ParamError> {
+        let rate = params.number("rate", 1e-3..=1e6)?;
+        let burst_rate = params.number("burst_rate", 1e-3..=1e6)?;
+        let calm_s = params.number("calm", 1e-6..=1e6)?;
+        let burst_s = params.number("burst", 0.0..=1e6)?;
+        let until_s = rng.exponential(calm_s);
+        let law = Law::Bursty { burst: false, until_s, rate, burst_rate, calm_s, burst_s };
+        Ok(Self { rng, now_s: 0.0, law })
+    }
+
+    /// With one rate (per second).
+    pub(crate) const fn poisson(rng: Rng, rate: f64) -> Self {
+        Self { rng, now_s: 0.0, law: Law::Diurnal { mean: rate, swing: 0.0, period_s: 1.0 } }
+    }
+
+    /// With a rate (per second) that swings by a share of it, from 0 to 1, in a period (s).
+    pub(crate) const fn diurnal(rng: Rng, mean: f64, swing: f64, period_s: f64) -> Self {
+        Self { rng, now_s: 0.0, law: Law::Diurnal { mean, swing, period_s } }
+    }
+
+    /// The next arrival.
+    pub(crate) fn next(&mut self) -> Nanos {
+        let at = match &mut self.law {
+            Law::Bursty { burst, until_s, rate, burst_rate, calm_s, burst_s } => loop {
+                let rate = if *burst { *burst_rate } else { *rate };
+                let at = self.now_s + self.rng.exponential(1.0 / rate);
+                if at < *until_s {
+                    break at;
+                }
+                // the process has no memory: draw anew from the change on
+                self.now_s = *until_s;
+                *burst = !*burst && *burst_s > 0.0;
+                let mean = if *burst { *burst_s } else { *calm_s };
+                *until_s += self.rng.exponential(mean);
+            },
+            Law::Diurnal { mean, swing, period_s } => {
+                let mut at = self.now_s;
+                loop {
+                    at += self.rng.exponential(1.0 / (*mean * (1.0 + *swing)));
+                    let turn = std::f64::consts::TAU * at / *period_s;
+                    let share = (1.0 + *swing * turn.sin()) / (1.0 + *swing);
+                    if *swing == 0.0 || self.rng.chance(share) {
+                        break at;
+                    }
+                }
+            }
+        };
+        self.now_s = at;
+        Nanos((at * NS_PER_S).round() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(mut arrivals: Arrivals, windows: usize, window_s: u64) -> Vec<u64> {
+        let mut counts = vec![0; windows];
+        loop {
+            let window = arrivals.next().0 / (window_s * 1_000_000_000);
+            match counts.get_mut(window as usize) {
+                Some(count) => *count += 1,
+                None => return counts,
+            }
+        }
+    }
+
+    /// Variance over mean: 1 for Poisson.
+    fn spread(counts: &[u64]) -> f64 {
+        let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        let square = |c: &u64| (*c as f64 - mean).powi(2);
+        counts.iter().map(square).sum::<f64>() / counts.len() as f64 / mean
+    }
+
+    #[test]
+    fn poisson_has_its_rate_and_its_spread() {
+        let counts = counts(Arrivals::poisson(Rng::new(1, "test"), 10.0), 2000, 1);
+        let mean = counts.iter().sum::<u64>() as f64 / 2000.0;
+        assert!((9.7..10.3).contains(&mean), "{mean}");
+        assert!((0.9..1.1).contains(&spread(&counts)), "{}", spread(&counts));
+    }
+
+    #[test]
+    fn diurnal_is_busy_in_the_first_half_of_its_period_and_quiet_in_the_second() {
+        let arrivals = Arrivals::diurnal(Rng::new(1, "test"), 10.0, 0.8, 1000.0);
+        let halves = counts(arrivals, 20, 500);
+        let busy: u64 = halves.iter().step_by(2).sum();
+        let all: u64 = halves.iter().sum();
+        // 1/2 + swing/π of all
+        let share = busy as f64 / all as f64;
+        assert!((0.74..0.77).contains(&share), "{share}");
+        assert!((97_000..103_000).contains(&all), "{all}");
+    }
+
+    #[test]
+    fn bursty_spreads_more_than_poisson() {
+        const DOCS: &[crate::params::ParamDoc] = &[
+            crate::params::doc("rate", "4", "1/s", ""),
+            crate::params::doc("burst_rate", "40", "1/s", ""),
+            crate::params::doc("calm", "5", "s", ""),
+            crate::params::doc("burst", "1", "s", ""),
+        ];
+        let arrivals = Arrivals::bursty(&Params::defaults(DOCS), Rng::new(1, "test")).unwrap();
+        let counts = counts(arrivals, 2000, 1);
+        assert!(spread(&counts) > 5.0, "{}", spread(&counts));
+    }
+}

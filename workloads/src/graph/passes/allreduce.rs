@@ -1,0 +1,36 @@
+//! `allreduce`: gradients are summed over N devices in buckets; one device is run.
+//!
+//! | word | what it says | source |
+//! |---|---|---|
+//! | `devices:N` | how many devices |  |
+//! | `bucket:SIZE` | a bucket goes when it is full, while backward goes on | Li et al. 2020, section 3.2.3 |
+//! | `sync` | all gradients go at the end of backward, in one buffer | the same, section 3.2.1 |
+
+use super::words::{MANY, Words};
+use super::{Pass, PassError, bad};
+use crate::graph::plan::Plan;
+use crate::graph::spread::Sink;
+
+pub(super) const PASS: Pass = Pass {
+    name: "allreduce",
+    options: "devices:8/bucket:25MiB, or devices:8/sync",
+    summary: "gradients summed over several devices, overlapped with backward or after it",
+    apply,
+};
+
+fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
+    let mut words = Words::of(&PASS, option);
+    let devices = words.number("devices", 8, 1..=MANY)?;
+    let bucket = words.bytes("bucket", 25 << 20)?;
+    let sync = words.flag("sync");
+    words.end()?;
+    let spread = &mut plan.run.spread;
+    if spread.sink != Sink::Stays {
+        return Err(bad(PASS.name, option, "no other pass that moves gradients"));
+    }
+    (spread.sink, spread.bucket) = (Sink::Sums(devices), if sync { 0 } else { bucket });
+    Ok(match sync || bucket == 0 {
+        true => format!("gradients are summed over {devices} devices after backward"),
+        false => format!("gradients are summed over {devices} devices in buckets of {bucket} B"),
+    })
+}

@@ -1,0 +1,49 @@
+//! `offload`: what is not needed at once waits on the host.
+//!
+//! | word | what it says | source |
+//! |---|---|---|
+//! | `optimizer` | gradients go to the host as buckets of them are complete, which keeps the states and updates the weights | Ren et al. 2021 (ZeRO-Offload) |
+//! | `weights` | weights come for each block, forward and backward | Rajbhandari et al. 2021 (ZeRO-Infinity) |
+//! | `activations` | what backward needs of a block waits on the host | Rhu et al. 2016 (vDNN) |
+//! | `ahead:K`, `limit:K`, `bucket:SIZE` | as for `zero` |  |
+//!
+//! The host's memory and its time for the update are left out.
+
+use super::words::{MANY, Words};
+use super::{Pass, PassError, bad};
+use crate::graph::plan::Plan;
+use crate::graph::spread::{Home, Keeper, Sink};
+
+pub(super) const PASS: Pass = Pass {
+    name: "offload",
+    options: "optimizer, weights, activations, or several as optimizer/activations, with /ahead:1/limit:2/bucket:25MiB",
+    summary: "optimizer states, weights or activations wait on the host",
+    apply,
+};
+
+fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
+    let mut words = Words::of(&PASS, option);
+    let [mut optimizer, weights, activations] =
+        ["optimizer", "weights", "activations"].map(|word| words.flag(word));
+    optimizer |= weights || !activations;
+    let ahead = words.number("ahead", 1, 0..=MANY)?;
+    let limit = words.number("limit", 2, 0..=MANY)?;
+    let bucket = words.bytes("bucket", 25 << 20)?;
+    words.end()?;
+    let spread = &mut plan.run.spread;
+    if optimizer {
+        if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device)
+        {
+            return Err(bad(PASS.name, option, "no other pass that moves gradients or states"));
+        }
+        (spread.sink, spread.keeper, spread.bucket) = (Sink::Host, Keeper::Host, bucket);
+    }
+    if weights {
+        (spread.home, spread.ahead, spread.run_ahead) = (Home::Host, ahead, limit);
+    }
+    spread.activations_on_host |= activations;
+    let moved =
+        [(optimizer, "optimizer states"), (weights, "weights"), (activations, "activations")];
+    let moved: Vec<&str> = moved.iter().filter(|(on, _)| *on).map(|(_, what)| *what).collect();
+    Ok(format!("{} wait on the host", moved.join(", ")))
+}
