@@ -53,7 +53,7 @@ pub struct DeviceArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// What there is: strategies, workloads, devices, formats
+    /// What there is: strategies, workloads, devices, formats, passes
     List(commands::list::ListArgs),
     /// Runs workloads through strategies and prints them side by side
     Compare(commands::compare::CompareArgs),

@@ -11,7 +11,7 @@ use vramlab_workloads::live::live_peak;
 use vramlab_workloads::readers::events::{EventSource, Events};
 use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect};
 use vramlab_workloads::readers::states::{bfc, summary, timeline};
-use vramlab_workloads::readers::{bytes, plan, profiler, requests, rmm, sizes};
+use vramlab_workloads::readers::{bytes, plan, profiler, requests, sizes};
 
 /// The files of a folder of traces, in order; none without the shared folder, which is a failure if it is required.
 fn files(kind: &str) -> Vec<PathBuf> {
@@ -117,16 +117,6 @@ fn recorded_timelines() {
         assert!(line.points.iter().all(|point| point.total() >= 0), "{name}: never below 0");
     }
     println!("recorded_timelines: {} exports", found.len());
-}
-
-#[test]
-fn recorded_rmm() {
-    let found = of("rmm", &[Format::RmmLog]);
-    for (name, path, _) in &found {
-        let mut source = rmm::open(path, false).unwrap_or_else(|error| panic!("{error}"));
-        let peak = live_peak(&mut source).unwrap_or_else(|error| panic!("{error}"));
-        println!("{name}: {} ops, peak {} B", peak.ops, peak.bytes);
-    }
 }
 
 #[test]

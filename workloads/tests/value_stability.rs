@@ -133,7 +133,7 @@ fn value_stability_bert() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x9e95_a3eb_88c8_9a5b,
+        0xb083_5dab_b6d5_e806,
     );
 }
 
@@ -143,7 +143,7 @@ fn value_stability_gpt2() {
         "gpt2",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x6a82_9bf1_b9e0_e779,
+        0x6c1f_59d8_fa54_4573,
     );
 }
 
@@ -153,7 +153,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x0b10_6018_02e6_1d86,
+        0x1734_6c6a_b673_b186,
     );
 }
 
@@ -172,7 +172,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x9b86_cb7e_6e36_cb6f,
+        0x0f71_37f2_8662_2337,
     );
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vramlab_allocators::registry::WRAPPERS;
 use vramlab_allocators::{OptionDoc, STRATEGIES};
 use vramlab_sim::units::Bytes;
+use vramlab_workloads::graph::passes::PASSES;
 use vramlab_workloads::readers::format::{Carries, FORMATS};
 use vramlab_workloads::registry::WORKLOADS;
 
@@ -22,6 +23,7 @@ pub enum What {
     Workloads,
     Devices,
     Formats,
+    Passes,
 }
 
 /// Arguments.
@@ -40,7 +42,7 @@ pub struct ListArgs {
 /// # Errors
 /// None today; the type is that of every command.
 pub fn run(args: &ListArgs, common: &Common) -> Outcome {
-    let all = [What::Strategies, What::Workloads, What::Devices, What::Formats];
+    let all = [What::Strategies, What::Workloads, What::Devices, What::Formats, What::Passes];
     let kinds: Vec<What> = args.what.map_or(all.to_vec(), |w| vec![w]);
     let records: Vec<(What, Vec<Value>)> =
         kinds.into_iter().map(|kind| (kind, entries(kind))).collect();
@@ -93,6 +95,12 @@ fn entries(kind: What) -> Vec<Value> {
                 json!({"kind": "format", "name": doc.name, "carries": carries, "summary": doc.summary, "options": []})
             })
             .collect(),
+        What::Passes => PASSES
+            .iter()
+            .map(|pass| {
+                json!({"kind": "pass", "name": pass.name, "takes": pass.options, "summary": pass.summary, "options": []})
+            })
+            .collect(),
     }
 }
 
@@ -117,11 +125,13 @@ fn grid(kind: What, records: &[Value], with_options: bool, markdown: bool) -> St
         What::Workloads => "workload<",
         What::Devices => "device<",
         What::Formats => "format (.gz and .zst too)<",
+        What::Passes => "pass<",
     };
     // What stands between name and summary, where something does.
     let between = match kind {
         What::Strategies => Some(("checked<", "status")),
         What::Formats => Some(("is<", "carries")),
+        What::Passes => Some(("takes after =<", "takes")),
         What::Workloads | What::Devices => None,
     };
     let mut grid = match between {
