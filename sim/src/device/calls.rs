@@ -1,5 +1,7 @@
 //! What each driver call does to the current device, and what it costs the host.
 
+use super::pool::ANYONE;
+use super::timeline::Moment;
 use super::{Device, SimMachine, cost::Other, invalid};
 use crate::driver::{Address, Answer, Call, DriverError};
 use crate::units::{PoolId, StreamId};
@@ -26,7 +28,7 @@ impl SimMachine {
         }
         let device = &mut self.devices[self.current];
         if let Some(piece) = device.pools.used_at(address) {
-            device.pools.free(&mut device.books, piece, None);
+            device.pools.free(&mut device.books, piece, ANYONE, Moment::default());
             self.pay(kind, 0);
             return Ok(Answer::Done);
         }
@@ -91,7 +93,7 @@ impl SimMachine {
         let moment = self.time.queue_free(slot);
         let Device { pools, books, leaving, .. } = self.device();
         match pooled {
-            Some(piece) => pools.free(books, piece, Some((slot, moment))),
+            Some(piece) => pools.free(books, piece, slot, moment),
             None => leaving.push((moment.at, address)),
         }
         Ok(Answer::Done)

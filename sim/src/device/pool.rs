@@ -5,8 +5,6 @@
 //!                                    └ seam: two free pieces that are not one, since their owners differ
 //! ```
 
-use std::collections::BTreeSet;
-
 use rustc_hash::FxHashMap;
 
 use super::timeline::{Moment, Slot, Timeline};
@@ -30,6 +28,8 @@ pub(super) struct Piece {
     pub(super) chunk: u32,
     /// Bytes asked for; 0 if it is free.
     pub(super) asked: u64,
+    /// It is among the free ones.
+    listed: bool,
     /// Of a free one: whose it is, and when that stream passes the free.
     owner: Slot,
     moment: Moment,
@@ -44,10 +44,6 @@ impl Piece {
 
     pub(super) fn end(&self) -> Address {
         self.start + u64::from(self.units) * UNIT
-    }
-
-    fn is_free(&self) -> bool {
-        self.units > 0 && self.asked == 0
     }
 }
 
@@ -134,6 +130,12 @@ impl Pieces {
         self.vacant.push(slot);
     }
 
+    /// How many of the piece's neighbours are free.
+    fn free_neighbours(&self, slot: u32) -> u32 {
+        let Piece { prev, next, .. } = *self.get(slot);
+        u32::from(self.get(prev).listed) + u32::from(self.get(next).listed)
+    }
+
     /// By size, then by address.
     fn order(&self, slot: u32) -> (u32, Address) {
         let piece = self.get(slot);
@@ -205,8 +207,8 @@ pub(super) struct Pool {
     /// Free pieces for anyone, and by owner's slot.
     anyone: Owned,
     owned: Vec<Option<Box<Owned>>>,
-    /// Where two free pieces of different owners meet.
-    seams: BTreeSet<(Address, u32)>,
+    /// How often two free pieces of different owners meet.
+    seams: u32,
     /// Chunks without a used piece.
     pub(super) idle: u32,
 }
@@ -225,7 +227,7 @@ impl Pool {
             destroyed: false,
             anyone: Owned::default(),
             owned: Vec::new(),
-            seams: BTreeSet::new(),
+            seams: 0,
             idle: 0,
         }
     }
@@ -255,29 +257,18 @@ impl Pool {
         owned.first_at = owned.first_at.min(moment.at);
         owned.first_epoch = owned.first_epoch.min(moment.epoch_on(owner));
         let piece = pieces.get_mut(slot);
-        (piece.owner, piece.moment) = (owner, moment);
-        let Piece { start, prev, next, .. } = *piece;
+        (piece.listed, piece.owner, piece.moment) = (true, owner, moment);
         owned.set.insert(&mut &mut *pieces, slot);
-        if pieces.get(prev).is_free() {
-            self.seams.insert((start, slot));
-        }
-        if pieces.get(next).is_free() {
-            self.seams.insert((pieces.get(next).start, next));
-        }
+        self.seams += pieces.free_neighbours(slot);
     }
 
     /// Takes a piece out of the free ones; its owner and moment.
     pub(super) fn take_free(&mut self, pieces: &mut Pieces, slot: u32) -> (Slot, Moment) {
         let piece = pieces.get_mut(slot);
-        let Piece { start, prev, next, owner, .. } = *piece;
-        let moment = std::mem::take(&mut piece.moment);
+        piece.listed = false;
+        let (owner, moment) = (piece.owner, std::mem::take(&mut piece.moment));
         self.owned_mut(owner).set.remove(&mut &mut *pieces, slot);
-        if pieces.get(prev).is_free() {
-            self.seams.remove(&(start, slot));
-        }
-        if pieces.get(next).is_free() {
-            self.seams.remove(&(pieces.get(next).start, next));
-        }
+        self.seams -= pieces.free_neighbours(slot);
         (owner, moment)
     }
 
@@ -290,7 +281,7 @@ impl Pool {
         mut moment: Moment,
     ) {
         let Piece { prev, next, .. } = *pieces.get(slot);
-        let is_owned = |piece: &Piece| piece.is_free() && piece.owner == owner;
+        let is_owned = |piece: &Piece| piece.listed && piece.owner == owner;
         let mut whole = slot;
         if is_owned(pieces.get(next)) {
             moment.join(&self.take_free(pieces, next).1);
@@ -341,29 +332,34 @@ impl Pool {
         })
     }
 
-    /// Joins neighbours that `slot` may use until one piece has `units`; the piece. Only where owners meet can there be such.
+    /// Joins neighbours that `slot` may use until one piece has `units`; the piece. `chunks` are the first pieces of the pool's chunks, by address.
     pub(super) fn gather(
         &mut self,
         pieces: &mut Pieces,
         time: &Timeline,
         slot: Slot,
         units: u32,
+        chunks: impl Iterator<Item = u32>,
     ) -> u32 {
-        let (mut first, mut last, mut sum) = (NONE, NONE, 0);
-        for (_, right) in &self.seams {
-            let left = pieces.get(*right).prev;
-            let usable = |at| self.is_usable(time, slot, pieces.get(at));
-            if !usable(*right) || !usable(left) {
-                continue;
-            }
-            if left != last {
-                (first, sum) = (left, pieces.get(left).units);
-            }
-            last = *right;
-            sum += pieces.get(*right).units;
-            if sum >= units {
-                self.join(pieces, first, last, slot);
-                return first;
+        if self.seams == 0 {
+            return NONE;
+        }
+        for chunk in chunks {
+            let (mut at, mut first, mut sum) = (chunk, NONE, 0_u64);
+            while at != NONE {
+                let piece = pieces.get(at);
+                if !piece.listed || !self.is_usable(time, slot, piece) {
+                    (first, sum) = (NONE, 0);
+                } else {
+                    sum += u64::from(piece.units);
+                    if first == NONE {
+                        first = at;
+                    } else if sum >= u64::from(units) {
+                        self.join(pieces, first, at, slot);
+                        return first;
+                    }
+                }
+                at = piece.next;
             }
         }
         NONE

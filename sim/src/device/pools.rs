@@ -352,8 +352,10 @@ impl Pools {
         slot: Slot,
         next_physical: &mut u64,
     ) -> (u32, u64, bool) {
-        let Self { pools, pieces, .. } = self;
-        let gathered = pools[id.0 as usize].gather(pieces, time, slot, units);
+        let Self { pools, pieces, chunks, by_address, .. } = self;
+        let of_pool = |at: &u32| Some(&chunks[*at as usize]).filter(|chunk| chunk.pool == id);
+        let firsts = by_address.values().filter_map(of_pool).map(|chunk| chunk.first);
+        let gathered = pools[id.0 as usize].gather(pieces, time, slot, units, firsts);
         if gathered != NONE {
             return (gathered, 0, false);
         }
@@ -382,12 +384,11 @@ impl Pools {
         self.pieces.used_at(address)
     }
 
-    /// Takes back a piece in use, freed by a stream at this moment, or (`None`) by the host.
-    pub(super) fn free(&mut self, books: &mut Books, piece: u32, by: Option<(Slot, Moment)>) {
+    /// Takes back a piece in use, freed by a stream at this moment, or, for [`ANYONE`] before everything, by the host.
+    pub(super) fn free(&mut self, books: &mut Books, piece: u32, owner: Slot, moment: Moment) {
         let chunk = &mut self.chunks[self.pieces.get(piece).chunk as usize];
         let pool = &mut self.pools[chunk.pool.0 as usize];
         pool.used -= self.pieces.take_back(piece);
-        let (owner, moment) = by.unwrap_or_else(|| (ANYONE, Moment::default()));
         pool.put_joined(&mut self.pieces, piece, owner, moment);
         chunk.used -= 1;
         if chunk.used == 0 {
