@@ -305,6 +305,10 @@ fn a_device_may_be_a_file() {
     assert!(found.iter().all(|row| row["capacity"] == 3_u64 << 30), "{err}");
     let cases = [
         (folder.file("bad.toml", "name = 3"), "bad device file"),
+        (
+            folder.file("vast.toml", text.replace("value = 3,", "value = 1e30,")),
+            "memory.capacity: found 1",
+        ),
         (folder.file("far.toml", "x".repeat(2 << 20)), "found more than 1 MiB"),
         (folder.path("absent.toml"), "No such file"),
         (folder.path("."), "expected a device's TOML file"),

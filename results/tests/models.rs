@@ -63,3 +63,17 @@ fn what_is_no_model_no_pass_or_no_set_up_is_told() {
         assert!(err.contains(part), "{args:?}: {err}");
     }
 }
+
+/// Rows of several seeds are followed by what they agree on, in text only: data stays one object a run.
+#[test]
+fn several_seeds_give_intervals() {
+    let args =
+        ["compare", "ocr", "--set", "pages=3", "--seeds", "3", "--strategy", "torch.caching"];
+    let (code, out, err) = call(&args);
+    assert_eq!(code, 0, "{err}");
+    let (_, table) =
+        out.split_once("ocr, 3 seeds: means with 95 % confidence intervals").expect(&out);
+    assert!(table.contains(" ± ") && table.contains("request ms P50"), "{out}");
+    let (_, json, _) = call(&[&args[..], &["--format", "json"]].concat());
+    assert_eq!(json.lines().count(), 3, "{json}");
+}

@@ -86,6 +86,16 @@ pub const WORKLOADS: &[Workload] = &[
     ),
     model(
         entry(
+            "mlp",
+            vision::mlp::PARAMS,
+            ACCESSES,
+            vision::mlp::build,
+            "dense layers with an activation between them: the smallest model",
+        ),
+        vision::mlp::plan,
+    ),
+    model(
+        entry(
             "resnet",
             vision::resnet::PARAMS,
             ACCESSES,
@@ -202,6 +212,7 @@ mod tests {
         for (name, key) in [
             ("bert", "steps"),
             ("varlen", "steps"),
+            ("mlp", "steps"),
             ("resnet", "steps"),
             ("detector", "steps"),
             ("recogniser", "steps"),

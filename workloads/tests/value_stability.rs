@@ -196,6 +196,20 @@ fn value_stability_ocr() {
 }
 
 #[test]
+fn value_stability_mlp() {
+    check(
+        "mlp",
+        "mark alloc",
+        &[
+            "mark [] model to device",
+            "alloc [0, 0, 12845056] layer.0.weight",
+            "alloc [1, 0, 16384] layer.0.bias",
+        ],
+        0x4db9_7175_52ca_7f99,
+    );
+}
+
+#[test]
 fn value_stability_resnet() {
     check(
         "resnet",
@@ -297,6 +311,7 @@ fn every_workload_is_pinned() {
         "llm",
         "churn",
         "fragment",
+        "mlp",
         "resnet",
         "detector",
         "recogniser",

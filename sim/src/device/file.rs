@@ -72,6 +72,8 @@ const BYTES: [(&str, f64); 9] = [
     ("GB", 1e9),
     ("TB", 1e12),
 ];
+/// More than any device has.
+const MOST_BYTES: f64 = (1_u64 << 50) as f64;
 const TIME: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 const RATE: [(&str, f64); 4] = [("B/s", 1.0), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)];
 const FLOPS: [(&str, f64); 3] = [("FLOP/s", 1.0), ("GFLOP/s", 1e9), ("TFLOP/s", 1e12)];
@@ -96,7 +98,12 @@ impl Quantity {
     }
 
     pub(super) fn bytes(&self, key: &str) -> Result<u64, ProfileError> {
-        self.in_units(key, &BYTES, 0.0).map(|bytes| bytes.round() as u64)
+        let bytes = self.in_units(key, &BYTES, 0.0)?;
+        if bytes > MOST_BYTES {
+            let what = format!("found {} {}, expected at most 1024 TiB", self.value, self.unit);
+            return Err(ProfileError::Bad(format!("{key}: {what}")));
+        }
+        Ok(bytes.round() as u64)
     }
 
     pub(super) fn ns(&self, key: &str) -> Result<f64, ProfileError> {

@@ -6,7 +6,7 @@ use vramlab_sim::report::{Latency, Served};
 use vramlab_workloads::readers::requests;
 use vramlab_workloads::registry::Workload;
 
-use super::Column;
+use super::table::Column;
 use crate::output::percent;
 use crate::row::Row;
 
@@ -52,7 +52,7 @@ fn quantiles(row: &Row, unit_ns: f64, of: fn(&Served) -> Latency) -> String {
 }
 
 /// Three digits.
-fn three(value: f64) -> String {
+pub(super) fn three(value: f64) -> String {
     let places = match value {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,

@@ -1,9 +1,10 @@
-//! Vision models as workloads: their parameters, and what they share.
+//! Vision models, and the plainest of all, as workloads: their parameters, and what they share.
 //!
 //! Training is the usual script: SGD with momentum and weight decay (He et al. 2016, section 3.4), `zero_grad` before backward, the old
 //! batch dropped when the new one is there. Nothing is drawn, so the seed has no effect.
 
 pub mod detector;
+pub mod mlp;
 pub mod recogniser;
 pub mod resnet;
 
