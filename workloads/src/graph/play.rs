@@ -1,6 +1,6 @@
 //! Programs as a source: load, then step by step, each phase written once for each state of the run that it meets.
 //!
-//! They are played from tables ([`super::programs`]); nothing is allocated for an op.
+//! They are played from tables (the module `programs`); nothing is allocated for an op.
 
 use std::sync::Arc;
 
