@@ -19,9 +19,9 @@ pub enum Trust {
     /// Derived from other figures.
     #[serde(rename = "D")]
     Derived,
-    /// No source: a placeholder.
+    /// Nobody published it: what is likely, so that runs can be made.
     #[serde(rename = "?")]
-    Placeholder,
+    Assumed,
     /// Measured for this project.
     #[serde(rename = "M")]
     Measured,

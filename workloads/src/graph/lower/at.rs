@@ -71,28 +71,8 @@ impl<'l, 'a> Forward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        let mut kernel = self.as_kernel(flops, reads, writes);
-        kernel.scratch = scratch.to_vec();
-        self.lower.push(kernel);
-    }
-
-    pub(super) fn as_kernel(
-        &self,
-        flops: f64,
-        reads: &[StorageId],
-        writes: &[StorageId],
-    ) -> Kernel {
-        Kernel {
-            name: self.node.kind.operator().name(),
-            scope: self.node.scope,
-            reads: reads.to_vec(),
-            writes: writes.to_vec(),
-            scratch: Vec::new(),
-            moved: None,
-            flops,
-            math: self.tensor_out(0).dtype,
-            stream: StreamId(0),
-        }
+        let kernel = kernel_of(self.lower, self.node, flops, reads, writes);
+        self.lower.push(Kernel { scratch: scratch.to_vec(), ..kernel });
     }
 
     /// Operations of the operator.
@@ -257,28 +237,8 @@ impl<'l, 'a> Backward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        let mut kernel = self.as_kernel(flops, reads, writes);
-        kernel.scratch = scratch.to_vec();
-        self.lower.push(kernel);
-    }
-
-    pub(super) fn as_kernel(
-        &self,
-        flops: f64,
-        reads: &[StorageId],
-        writes: &[StorageId],
-    ) -> Kernel {
-        Kernel {
-            name: self.node.kind.operator().name(),
-            scope: self.node.scope,
-            reads: reads.to_vec(),
-            writes: writes.to_vec(),
-            scratch: Vec::new(),
-            moved: None,
-            flops,
-            math: self.tensor_out().dtype,
-            stream: StreamId(0),
-        }
+        let kernel = kernel_of(self.lower, self.node, flops, reads, writes);
+        self.lower.push(Kernel { scratch: scratch.to_vec(), ..kernel });
     }
 
     /// A product, with its workspace.
@@ -316,6 +276,27 @@ impl<'l, 'a> Backward<'l, 'a> {
     /// The input's gradient; given in the order in which the framework delivers them.
     pub fn give(&mut self, i: usize, gradient: StorageId) {
         self.given.push((i, gradient));
+    }
+}
+
+/// A kernel of a node's, without scratch space, on the first stream.
+pub(super) fn kernel_of(
+    lower: &Lower<'_>,
+    node: &Node,
+    flops: f64,
+    reads: &[StorageId],
+    writes: &[StorageId],
+) -> Kernel {
+    Kernel {
+        name: node.kind.operator().name(),
+        scope: node.scope,
+        reads: reads.to_vec(),
+        writes: writes.to_vec(),
+        scratch: Vec::new(),
+        moved: None,
+        flops,
+        math: lower.plan.graph.get(node.outputs[0]).dtype,
+        stream: StreamId(0),
     }
 }
 

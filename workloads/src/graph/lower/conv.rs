@@ -1,5 +1,6 @@
 //! Convolutions' kernels: their workspaces and their trials (rules `workspace` and `benchmark` of [`crate::graph::op::Conv`]).
 
+use super::at::kernel_of;
 use super::{Backward, Forward, Lower};
 use crate::graph::plan::ConvSpace;
 use crate::graph::program::{Kernel, Step, StorageId};
@@ -39,7 +40,7 @@ impl Forward<'_, '_> {
     /// A convolution of all inputs into the result, with so much workspace.
     pub fn run_convolution(&mut self, space: u64) {
         let reads: Vec<_> = (0..self.inputs()).map(|i| self.input(i)).collect();
-        let kernel = self.as_kernel(self.flops(), &reads, &[self.output(0)]);
+        let kernel = kernel_of(self.lower, self.node, self.flops(), &reads, &[self.output(0)]);
         let tensors = [self.node.inputs[0], self.node.inputs[1], self.node.outputs[0]];
         self.lower.convolve("forward", tensors, kernel, space);
     }
@@ -54,7 +55,7 @@ impl Backward<'_, '_> {
         write: StorageId,
         space: u64,
     ) {
-        let kernel = self.as_kernel(self.forward_flops(), reads, &[write]);
+        let kernel = kernel_of(self.lower, self.node, self.forward_flops(), reads, &[write]);
         let tensors = [self.node.inputs[0], self.node.inputs[1], self.node.outputs[0]];
         self.lower.convolve(part, tensors, kernel, space);
     }
