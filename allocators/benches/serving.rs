@@ -9,6 +9,9 @@
 //! `$VRAMLAB_SHARED/traces/llm_serving`, or `../shared` beside the repository; its time is the wall time of one run, reading included.
 #![forbid(unsafe_code)]
 
+#[path = "../tests/shared_folder/mod.rs"]
+mod shared_folder;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -38,12 +41,7 @@ fn serve(params: &str) -> Report {
 }
 
 fn trace() -> Option<PathBuf> {
-    let shared = std::env::var_os("VRAMLAB_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
-    let path = shared.join("traces/llm_serving").join(TRACE);
-    path.is_file().then_some(path)
+    Some(shared_folder::shared("traces/llm_serving")?.join(TRACE)).filter(|path| path.is_file())
 }
 
 fn main() {

@@ -73,7 +73,8 @@ pub struct Strategy {
     pub alignment: u64,
     /// The largest request that it serves by design, with its defaults; none where only memory sets a bound.
     pub largest: Option<u64>,
-    /// With these options it needs what a device has once (the driver's pool, all of its memory), so that two instances would be in each other's way.
+    /// With these options it needs what a device has once (the driver's pool, a tier's view of the whole device), so that two instances would be
+    /// in each other's way. One that takes all memory at once is none of these: a second instance of it is out of memory, and says so.
     pub shares: fn(&Options) -> bool,
     /// Says which of the options can have no effect as given, and why; one sentence each.
     pub inert: fn(&Options) -> Vec<String>,

@@ -1,5 +1,5 @@
 //! A driver that fails on cue, under the strategies that share one shell and the wrappers around them: whatever call it is, the books agree
-//! afterwards, no block is lost, and the strategy goes on. (That every strategy answers such a failure is in `conformance`.)
+//! afterwards, no block is lost, and the strategy goes on. (That every strategy answers such a failure is in `refusals`.)
 
 use vramlab_sim::allocator::{
     AllocError, Allocator, Block, BlockState, Notice, Reply, Request, Usage,

@@ -15,6 +15,8 @@ use vramlab_sim::{Allocator, SimMachine};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 512 * MIB;
+/// Wrong answers after which no more calls are tried.
+const WRONG_MANY: usize = 100;
 
 /// A driver that refuses one call.
 struct Refusing<'a> {
@@ -113,24 +115,24 @@ fn refused(strategy: &Strategy, at: u64, room: bool) -> Result<bool, String> {
 fn every_driver_call_may_be_refused() {
     let wrong = RefCell::new(Vec::new());
     for_every_strategy(|strategy| {
+        let name = strategy.name;
         for room in [true, false] {
             let mut calls = 0;
             let note = |at| {
                 refused(strategy, at, room).unwrap_or_else(|error| {
-                    let name = strategy.name;
                     wrong.borrow_mut().push(format!("{name}, call {at}, room {room}: {error}"));
-                    true
+                    wrong.borrow().len() < WRONG_MANY
                 })
             };
             while note(calls) {
                 calls += 1;
             }
-            assert!(calls > 0, "{}: no call was refused (room {room})", strategy.name);
-            println!("{}: {calls} calls refused in turn (room {room})", strategy.name);
+            assert!(calls > 0 || !wrong.borrow().is_empty(), "{name}: no call (room {room})");
+            println!("{name}: {calls} calls refused in turn (room {room})");
         }
     });
     let wrong = wrong.into_inner();
-    assert!(wrong.is_empty(), "{} answers are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "answers are wrong:\n{}", wrong.join("\n"));
 }
 
 /// What the test above holds against a strategy.

@@ -63,7 +63,7 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
-    /// Our models beside what was measured of real runs of the same set-ups
+    /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),

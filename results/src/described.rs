@@ -141,7 +141,7 @@ fn timeline_of(line: &timeline::Timeline) -> Described {
     let row = |(index, name): (usize, &&str)| vec![Cell::Text((*name).to_owned()), bytes(index)];
     one.table = Some(Table {
         title: "held at the peak",
-        columns: vec!["category<", "MiB"],
+        columns: vec!["category", "bytes"],
         rows: CATEGORIES.iter().enumerate().map(row).collect(),
     });
     one
@@ -182,7 +182,7 @@ fn dump(dump: &bfc::BfcDump) -> Described {
     };
     one.table = Some(Table {
         title: "bins that have chunks",
-        columns: vec!["from B", "chunks", "in use", "MiB", "MiB in use", "MiB asked for"],
+        columns: vec!["from B", "chunks", "in use", "bytes", "bytes in use", "bytes asked for"],
         rows: dump.bins.iter().filter(|bin| bin.chunks > 0).map(row).collect(),
     });
     one
@@ -209,8 +209,8 @@ fn table_of(table: &MemorySummary) -> Described {
         std::iter::once(name).chain(values).collect()
     };
     one.table = Some(Table {
-        title: "figures (sizes in MiB)",
-        columns: vec!["figure<", "now", "peak", "added", "taken away"],
+        title: "figures",
+        columns: vec!["figure", "now", "peak", "added", "taken away"],
         rows: table.rows.iter().map(row).collect(),
     });
     one
@@ -236,14 +236,29 @@ impl Described {
         }
         text += &(grid.print(markdown) + "\n");
         if let Some(table) = self.table.as_ref().filter(|table| !table.rows.is_empty()) {
-            text += &format!("\n{}:\n", table.title);
-            let mut grid = Grid::new(&table.columns);
+            text += &format!("\n{} (sizes in MiB):\n", table.title);
+            let titles = table.titles();
+            let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+            let mut grid = Grid::new(&titles);
             for row in &table.rows {
                 grid.row(row.iter().map(Cell::shown).collect());
             }
             text += &(grid.print(markdown) + "\n");
         }
         text
+    }
+}
+
+impl Table {
+    /// Its columns, those of words to the left.
+    fn titles(&self) -> Vec<String> {
+        let words =
+            |at: usize| self.rows.iter().any(|row| matches!(row.get(at), Some(Cell::Text(_))));
+        let title = |(at, name): (usize, &&str)| {
+            let name = name.replace("bytes", "size");
+            if words(at) { name + "<" } else { name }
+        };
+        self.columns.iter().enumerate().map(title).collect()
     }
 }
 

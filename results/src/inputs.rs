@@ -14,6 +14,8 @@ use vramlab_workloads::readers::bytes;
 use vramlab_workloads::readers::recording::RecordingSource;
 use vramlab_workloads::readers::torch_snapshot as torch;
 
+use crate::cli::Common;
+use crate::commands::remark;
 use crate::failure::{Code, Failure};
 use crate::job::{Input, Times};
 
@@ -22,7 +24,7 @@ mod open;
 mod snapshot;
 
 pub use log::{LogHistory, LogInput};
-pub use open::{Begun, begin, open, open_begun};
+pub use open::{Begun, begin, open, open_begun, small_text};
 pub use snapshot::{DeviceRecording, History, SnapshotInput};
 
 /// Devices that the ops of a JSON Lines trace may name.
@@ -183,6 +185,13 @@ impl Opened {
         }
     }
 
+    /// Says them on standard error, unless all is to be quiet.
+    pub fn remark_warnings(&self, common: &Common) {
+        for warning in self.warnings().iter().filter(|_| !common.quiet) {
+            remark(&format!("vramlab: {}: {warning}", self.name()));
+        }
+    }
+
     /// Numbers of the devices whose histories it has, in the order of [`Opened::inputs`].
     pub fn device_numbers(&self) -> Vec<u16> {
         match self {
@@ -257,7 +266,9 @@ impl Opened {
             Self::Trace { path, kept, .. } => {
                 let open = move || trace(path, kept.as_deref());
                 let make = move || -> Result<Box<dyn Source>, Failure> { Ok(Box::new(open()?)) };
-                let line = move |op| line_of(open().ok()?, op).map(|line| format!("line {line}"));
+                let line = move |op| {
+                    line_of(open().ok()?, op, JsonlSource::line).map(|line| format!("line {line}"))
+                };
                 vec![Input {
                     origin: path.display().to_string(),
                     devices: JSONL_DEVICES,
@@ -303,14 +314,14 @@ fn trace<'a>(
 }
 
 /// The line of the n-th op, as the engine counts them.
-fn line_of(mut source: JsonlSource<impl BufRead>, op: u64) -> Option<u64> {
+fn line_of<S: Source>(mut source: S, op: u64, line: impl Fn(&S) -> u64) -> Option<u64> {
     let mut seen = 0;
     loop {
         match source.next(Nanos(0), Answered::Done).ok()? {
             Step::End => return None,
             Step::WaitUntil(_) => {}
             // A change of device or thread is no op, but belongs to the line of the next one.
-            Step::Op(_) if seen == op => return Some(source.line()),
+            Step::Op(_) if seen == op => return Some(line(&source)),
             Step::Op(other) => seen += u64::from(!other.is_setting()),
         }
     }

@@ -1,7 +1,5 @@
 //! One run: an input, a strategy, a device.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +14,7 @@ use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{Bytes, Nanos};
 
 use crate::failure::Failure;
+use crate::inputs::small_text;
 use crate::row::Row;
 
 pub use vramlab_sim::device::profile::{self, Profile};
@@ -34,7 +33,7 @@ fn check_capacity(capacity: u64) -> Result<(), Failure> {
 }
 
 /// Most bytes of a device's file: the built-in ones have some 4 KiB.
-const DEVICE_FILE_MAX: u64 = 1 << 20;
+const DEVICE_FILE_MAX: Bytes = Bytes::mib(1);
 
 /// Device and cost table of a replay unless another is named.
 const RECORDING_DEVICE: &str = "generic";
@@ -199,18 +198,8 @@ fn profile_of(name: &str) -> Result<Profile, Failure> {
     if !is_path {
         return profile::device(name).map_err(Failure::usage);
     }
-    let bad = |what: String| Failure::input(format!("{name}: {what}"));
-    let file = File::open(path).map_err(|e| bad(e.to_string()))?;
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err(bad("found no regular file, expected a device's TOML file".to_owned()));
-    }
-    let mut text = String::new();
-    file.take(DEVICE_FILE_MAX + 1).read_to_string(&mut text).map_err(|e| bad(e.to_string()))?;
-    if text.len() as u64 > DEVICE_FILE_MAX {
-        let most = Bytes(DEVICE_FILE_MAX);
-        return Err(bad(format!("found more than {most}, expected a device's TOML file")));
-    }
-    Profile::parse(&text).map_err(|e| bad(e.to_string()))
+    let text = small_text(path, DEVICE_FILE_MAX, "a device's TOML file")?;
+    Profile::parse(&text).map_err(|e| Failure::input(format!("{name}: {e}")))
 }
 
 /// The empty row of a pair: names, options, device.

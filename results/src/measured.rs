@@ -17,12 +17,12 @@ use vramlab_workloads::setup::Setup;
 
 use crate::cli::parse_spec;
 use crate::failure::Failure;
-use crate::inputs::{self, Opened};
+use crate::inputs::{self, Opened, small_text};
 use crate::job::{Input, Place, run_pair};
 use crate::row::Row;
 
 /// Most bytes of a set-up file.
-const SETUP_MAX: u64 = 16 << 20;
+const SETUP_MAX: Bytes = Bytes::mib(16);
 
 /// A set-up that a workload can express, and what was measured of it.
 pub struct Measured {
@@ -82,12 +82,7 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
     }
     let mut found = Vec::new();
     for file in files {
-        let length = std::fs::metadata(&file).map_err(|e| bad(&file, &e))?.len();
-        if length > SETUP_MAX {
-            let what = format!("{} in it, expected a set-up of at most 16 MiB", Bytes(length));
-            return Err(bad(&file, &what));
-        }
-        let text = std::fs::read_to_string(&file).map_err(|e| bad(&file, &e))?;
+        let text = small_text(&file, SETUP_MAX, "a set-up")?;
         let value: Value = serde_json::from_str(&text).map_err(|e| bad(&file, &e))?;
         if let Some(setup) = Setup::read(&value) {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -16,11 +16,11 @@ fn line<'a>(lines: &'a [Line], quantity: &str) -> &'a Line {
 
 /// Figures that miss the target.
 fn missed(lines: &[Line]) -> Vec<String> {
-    let of = |line: &&Line| line.fitted_error.is_some_and(|error| error.abs() > ERROR_MAX);
-    let text = |line: &Line| {
-        let percent = line.fitted_error.unwrap_or_default() * 100.0;
-        format!("{} {percent:+.1} %", line.quantity)
+    let of = |line: &&Line| {
+        line.measured.is_some_and(|measured| measured != 0.0)
+            && line.fitted_error.is_none_or(|error| error.abs() > ERROR_MAX)
     };
+    let text = |line: &Line| format!("{}: error {:?}", line.quantity, line.fitted_error);
     lines.iter().filter(of).map(text).collect()
 }
 

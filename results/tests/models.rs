@@ -54,7 +54,13 @@ fn what_is_no_model_no_pass_or_no_set_up_is_told() {
         (2, vec!["inspect", "bert", "--passes", "amp=x"], "expected fp16"),
         (2, vec!["inspect", "churn"], "churn has no graph"),
         (2, vec!["inspect", recording.as_str(), "--each"], "of models"),
+        (
+            3,
+            vec!["compare", "bert", "--passes", "amp", "--strategy", "serving.paged"],
+            "is a cache",
+        ),
         (3, vec!["measured", other.as_str()], "no set-up"),
+        (3, vec!["measured", "/dev/zero"], "no regular file"),
         (3, vec!["measured", bad.as_str()], "bad.json"),
         (3, vec!["measured", "nowhere.json"], "nowhere.json"),
     ] {

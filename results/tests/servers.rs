@@ -40,6 +40,14 @@ fn a_server_is_compared_over_the_caches_unless_strategies_are_named() {
     assert_eq!(found[0]["served"]["finished"], 3);
 }
 
+/// It served requests without a model.
+#[test]
+fn a_model_of_an_impossible_size_serves_nobody() {
+    let set = ["--set", "requests=2,weights=18446744073709551615", "--strategy", "torch.caching"];
+    let (found, _) = rows(0, &[&["compare", "llm"], &set[..]].concat());
+    assert_eq!(found[0]["served"]["finished"], 0, "{}", found[0]);
+}
+
 #[test]
 fn a_server_computes_at_the_rates_of_the_device() {
     let of = |device: &str| {
@@ -57,6 +65,12 @@ fn a_bad_trace_is_told_with_its_line() {
     let (code, _, err) = call(&["compare", "llm", "--trace", &bad]);
     assert_eq!(code, 3, "{err}");
     assert!(err.contains("bad.csv") && err.contains("line 3") && err.contains("many"), "{err}");
+    // the first row counts like any other, and no other requests are served instead
+    let first = folder.file("first.csv", AZURE.replace("374", "many"));
+    for trace in [first.as_str(), "/nowhere.csv"] {
+        let (code, out, err) = call(&["compare", "llm", "--trace", trace]);
+        assert!(code == 3 && out.is_empty() && err.contains(trace), "{code}: {out}{err}");
+    }
     let (code, _, err) = call(&["compare", "llm", "--set", "trace=/nowhere.csv"]);
     assert!(code == 3 && err.contains("/nowhere.csv"), "{code}: {err}");
     let (code, _, err) = call(&["compare", "llm", "--set", "step=1/2"]);

@@ -36,11 +36,15 @@ fn format(path: &Path) -> Option<Format> {
 
 /// Files of these formats, with their name.
 fn of(kind: &str, formats: &[Format]) -> Vec<(String, PathBuf, Format)> {
-    let told = files(kind).into_iter().filter_map(|path| {
+    let files = files(kind);
+    let none = files.is_empty();
+    let told = files.into_iter().filter_map(|path| {
         let format = format(&path).filter(|format| formats.contains(format))?;
         Some((path.file_name()?.to_string_lossy().into_owned(), path, format))
     });
-    told.collect()
+    let told: Vec<_> = told.collect();
+    assert!(none || !told.is_empty(), "{kind}: no file is told as {formats:?}");
+    told
 }
 
 fn peak(events: &Arc<Events>) -> u64 {
@@ -227,7 +231,8 @@ fn recorded_states_in_messages() {
                     (number("ooms"), number("cudamalloc_retries"))
                 );
                 tables += 1;
-            } else if let Ok(read) = bfc::read(message, "t") {
+            } else if posted["message"].as_str().is_some_and(|text| text.contains("InUse:")) {
+                let read = bfc::read(message, "t").unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(
                     (read[0].stats.limit, read[0].stats.in_use),
                     (number("limit_bytes"), number("in_use_bytes"))
@@ -236,6 +241,7 @@ fn recorded_states_in_messages() {
             }
         }
     }
+    assert!(tables > 0 && dumps > 0 || files("oom_messages").is_empty(), "{tables}, {dumps}");
     println!("recorded_states_in_messages: {tables} tables, {dumps} pieces of dumps");
 }
 

@@ -151,16 +151,15 @@ mod tests {
         let (mut pieces, mut heap) = (Pieces::new(512), MaxHeap::default());
         let (mut model, mut live) = (BTreeSet::new(), Vec::new());
         let mut dice = Dice::of_step_1(7);
-        let mut random = |below: u64| dice.below(below);
         for step in 0..20_000_u64 {
-            if live.is_empty() || random(5) < 3 {
-                let (address, units) = ((step + 1) << 22, 1 + random(40));
+            if live.is_empty() || dice.below(5) < 3 {
+                let (address, units) = ((step + 1) << 22, 1 + dice.below(40));
                 let slot = pieces.add(Segment { address, size: units * 512 });
                 heap.insert(&pieces, slot);
                 model.insert((units as u32, !address, slot));
                 live.push((units as u32, !address, slot));
             } else {
-                let key = live.swap_remove(random(live.len() as u64) as usize);
+                let key = live.swap_remove(dice.below(live.len() as u64) as usize);
                 heap.remove(&pieces, key.2);
                 pieces.remove(key.2);
                 model.remove(&key);
@@ -169,7 +168,7 @@ mod tests {
             assert_eq!(heap.largest(), want);
             if let Some(key) = live.pop() {
                 // the one that came last is cut, or grows
-                let units = 1 + random(60) as u32;
+                let units = 1 + dice.below(60) as u32;
                 model.remove(&key);
                 model.insert((units, key.1, key.2));
                 live.push((units, key.1, key.2));

@@ -312,21 +312,20 @@ mod tests {
     fn tree_agrees_with_an_ordered_map() {
         let (mut tree, mut model) = (MaxTree::new(), BTreeMap::<u64, (u32, u32)>::new());
         let mut dice = Dice::of_step_1(1);
-        let mut random = |below: u64| dice.below(below);
         for step in 0..60_000_u64 {
             let growing = (step / 6_000).is_multiple_of(2);
-            let address = 1000 + random(1 << 20) * 16;
+            let address = 1000 + dice.below(1 << 20) * 16;
             let near = model.range(address..).next().map(|(a, v)| (*a, *v));
-            match (near, random(10)) {
+            match (near, dice.below(10)) {
                 (Some((old, (_, slot))), 0..2) => {
                     // a few bytes down or up, as when a piece is cut or grows
-                    let (moved, units) = (old + random(15) - 7, 1 + random(1000) as u32);
+                    let (moved, units) = (old + dice.below(15) - 7, 1 + dice.below(1000) as u32);
                     tree.update(old, moved, units, slot);
                     model.remove(&old);
                     model.insert(moved, (units, slot));
                 }
                 (_, 2..4) => {
-                    let (wanted, part) = (1 + random(1000) as u32, random(1000) as u32);
+                    let (wanted, part) = (1 + dice.below(1000) as u32, dice.below(1000) as u32);
                     let first = model.iter().find(|(_, (units, _))| *units >= wanted);
                     let first = first.map(|(address, (units, slot))| (*address, *units, *slot));
                     assert_eq!(tree.seek(wanted), first.map(|(_, _, slot)| slot));
@@ -345,15 +344,15 @@ mod tests {
                     model.remove(&old);
                 }
                 _ if !model.contains_key(&address) => {
-                    let (units, slot) = (1 + random(1000) as u32, step as u32);
+                    let (units, slot) = (1 + dice.below(1000) as u32, step as u32);
                     tree.insert(address, units, slot);
                     model.insert(address, (units, slot));
                 }
                 _ => {}
             }
             assert_eq!(tree.most(), model.values().map(|(units, _)| *units).max().unwrap_or(0));
-            for from in [0, 1000 + random(1 << 24)] {
-                let units = 1 + random(1100) as u32;
+            for from in [0, 1000 + dice.below(1 << 24)] {
+                let units = 1 + dice.below(1100) as u32;
                 let want =
                     model.range(from..).find(|(_, (u, _))| *u >= units).map(|(_, (_, s))| *s);
                 assert_eq!(tree.first_from(from, units), want, "{units} from {from}, step {step}");

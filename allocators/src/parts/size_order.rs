@@ -215,17 +215,18 @@ mod tests {
         let (mut pieces, mut order) = (Pieces::new(512), SizeOrder::new());
         let (mut model, mut live) = (BTreeSet::new(), Vec::new());
         let mut dice = Dice::of_step_1(7);
-        let mut random = |below: u64| dice.below(below);
         for step in 0..20_000_u64 {
-            let units = if random(2) == 0 { 1 + random(4) } else { 1 + random(3000) } as u32;
-            if live.is_empty() || random(5) < 3 {
+            let units =
+                if dice.below(2) == 0 { 1 + dice.below(4) } else { 1 + dice.below(3000) } as u32;
+            if live.is_empty() || dice.below(5) < 3 {
                 let address = (step + 1) << 22;
                 let slot = pieces.add(Segment { address, size: u64::from(units) * 512 });
                 order.insert(&mut pieces, slot);
                 model.insert((units, address, slot));
                 live.push((units, address, slot));
             } else {
-                let (units, address, slot) = live.swap_remove(random(live.len() as u64) as usize);
+                let (units, address, slot) =
+                    live.swap_remove(dice.below(live.len() as u64) as usize);
                 order.remove(&mut pieces, slot, units, address);
                 model.remove(&(units, address, slot));
                 pieces.remove(slot);

@@ -43,11 +43,14 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(limit: u64, chunk: u64) -> Self {
+        let pieces = Pieces::new(PAGE);
+        // a chunk is a piece at first
+        let most = pieces.bytes(u32::MAX);
         Self {
-            pieces: Pieces::new(PAGE),
+            chunk: chunk.min(most).next_multiple_of(PAGE),
+            pieces,
             order: SizeOrder::new(),
             limit: limit / PAGE * PAGE,
-            chunk: chunk.checked_next_multiple_of(PAGE).unwrap_or(limit) / PAGE * PAGE,
             held: 0,
             leaving: VecDeque::new(),
             came_back: Vec::new(),
@@ -227,6 +230,19 @@ mod tests {
         }
         assert!(host.take(&mut machine, &mut lines, MIB, OUT)?.is_some(), "a chunk has no room");
         assert_eq!(host.held, 5 * MIB);
+        Ok(())
+    }
+
+    /// Its units were cut to 32 bits.
+    #[test]
+    fn a_chunk_is_at_most_a_piece() -> Result<(), DriverError> {
+        let options = DeviceOptions { host_capacity: u64::MAX / 2, ..DeviceOptions::default() };
+        let mut machine = ScriptedMachine::new(options);
+        for chunk in [16 << 40, 17 << 40, u64::MAX] {
+            let (mut host, mut lines) = (Host::new(u64::MAX, chunk), Lines::new());
+            assert!(host.take(&mut machine, &mut lines, MIB, OUT)?.is_some(), "{chunk}");
+            assert_eq!(host.held, host.pieces.bytes(u32::MAX));
+        }
         Ok(())
     }
 

@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
 
-use super::{print, remark};
+use super::print;
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
-use crate::inputs::{self, Opened};
+use crate::inputs;
 use crate::job::{Input, Place, run_pair};
 use crate::output::{Format, to_csv, to_json};
 use crate::progress::Progress;
@@ -122,11 +122,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         Format::Csv => print(&to_csv(&all))?,
         Format::Table | Format::Markdown => {}
     }
-    if let Opened::Snapshot(snapshot) = &opened {
-        for warning in snapshot.warnings.iter().filter(|_| !common.quiet) {
-            remark(&format!("vramlab: {}: {warning}", opened.name()));
-        }
-    }
+    opened.remark_warnings(common);
     Ok(if all.iter().any(|tried| tried.row.broke()) { Code::Partial } else { Code::Done })
 }
 

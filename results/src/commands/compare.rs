@@ -123,7 +123,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
     }
     let workloads = named(args)?;
-    let (requests, recordings) = serving::split(&args.trace, &workloads);
+    let (requests, recordings) = serving::split(&args.trace, &workloads)?;
     let Opening { opened: recordings, mut bad } = inputs::open_each(&recordings)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
     let rates = Rates::of(&place.profile);
@@ -163,6 +163,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
             ));
         }
     }
+    recordings.iter().for_each(|file| file.remark_warnings(common));
     if args.seeds > 1 && !common.quiet {
         for name in idle_seeds(&rows) {
             super::remark(&format!(

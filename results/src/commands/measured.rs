@@ -36,6 +36,9 @@ pub struct MeasuredArgs {
 pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     let (servers, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.paths.iter().partition(|path| recorded::is_runs(path));
+    if args.buffers && !servers.is_empty() {
+        return Err(Failure::usage("--buffers is of set-ups; measured runs of servers have none"));
+    }
     if !servers.is_empty() {
         served(&servers, common)?;
         if paths.is_empty() {
@@ -47,7 +50,9 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         setups.extend(measured::read(path)?);
     }
     if setups.is_empty() {
-        return Err(Failure::input("no set-up there that a workload can express"));
+        let named: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
+        let named = named.join(", ");
+        return Err(Failure::input(format!("{named}: no set-up that a workload can express")));
     }
     let markdown = common.format == Format::Markdown;
     if args.buffers {

@@ -142,7 +142,7 @@ fn compare(
 ) -> Outcome {
     let mut text = String::new();
     let mut bad = Bad::default();
-    let mut all = Vec::new();
+    let (mut all, mut broke) = (Vec::new(), false);
     let rates = Rates::of(&place.profile);
     for name in names {
         let model = Model::find(name, set)?;
@@ -153,9 +153,16 @@ fn compare(
         for spec in specs {
             let pairs: Vec<_> = inputs.iter().map(|(_, input, _)| (input, spec, place)).collect();
             let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
+            broke |= rows.iter().any(Row::broke);
             let mut gave: Vec<Gave> = Vec::new();
             for (row, (passes, _, changed)) in rows.iter().zip(&inputs) {
-                gave.push(one(&model, passes, row, changed.clone(), gave.first()));
+                if row.ran() {
+                    gave.push(one(&model, passes, row, changed.clone(), gave.first()));
+                    continue;
+                }
+                let why = row.reason.as_deref().unwrap_or("no reason given");
+                let run = format!("{name}, passes {passes}, through {}", row.strategy);
+                bad.add(Failure::input(format!("{run}: {}: {why}", row.outcome)))?;
             }
             text += &table(&gave, common.format == Format::Markdown);
             all.extend(gave);
@@ -166,7 +173,7 @@ fn compare(
         Format::Csv => to_csv(&all),
         Format::Table | Format::Markdown => text,
     })?;
-    runs::end(&bad, all.is_empty(), false, Code::Done)
+    runs::end(&bad, all.is_empty(), broke, Code::Done)
 }
 
 fn one(model: &Model, passes: &str, row: &Row, changed: Vec<String>, none: Option<&Gave>) -> Gave {

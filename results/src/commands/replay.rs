@@ -123,11 +123,7 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
         let name = file.name();
         remark(&format!("vramlab: {name}: no history of allocations in it: nothing to replay"));
     }
-    for file in &opened {
-        for warning in file.warnings().iter().filter(|_| !common.quiet) {
-            remark(&format!("vramlab: {}: {warning}", file.name()));
-        }
-    }
+    opened.iter().for_each(|file| file.remark_warnings(common));
     let failed = args.fail_on_oom && rows.iter().any(|r| r.outcome == "oom");
     let code = if failed { Code::Oom } else { Code::Done };
     // A recording without a history gives no row, and is no bad input.

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vramlab_sim::Source;
-use vramlab_sim::source::{Answered, Step};
-use vramlab_sim::units::Nanos;
 use vramlab_workloads::readers::bytes::{self, Bytes};
 use vramlab_workloads::readers::events::{EventSource, Events};
 use vramlab_workloads::readers::format::Format;
@@ -91,8 +89,12 @@ impl LogInput {
 
     fn take_profile(&mut self, profile: profiler::Profile) -> Result<(), Failure> {
         if profile.devices.is_empty() {
+            let hint = match profile.host_events {
+                0 => "record with profile_memory=True",
+                _ => "record with ProfilerActivity.CUDA too",
+            };
             return Err(Failure::input(format!(
-                "{}: found {} memory events of the host and none of a device; record with profile_memory=True",
+                "{}: found {} memory events of the host and none of a device; {hint}",
                 self.path.display(),
                 profile.host_events
             )));
@@ -109,7 +111,7 @@ impl LogInput {
                 self.warnings.push(format!("{gaps} events of device {} were lost", device.device));
             }
             self.histories.push(LogHistory {
-                device: u16::try_from(device.device).unwrap_or_default(),
+                device: device.device,
                 recorded: Recorded { capacity: None, peak_reserved: device.peak_reserved },
                 start: (device.start_blocks, device.start_bytes),
                 played: Played::Held(device.events),
@@ -144,8 +146,10 @@ impl LogInput {
                     let open = move || source(&self.path, kept.as_deref(), keep_times);
                     let make =
                         move || -> Result<Box<dyn Source + '_>, Failure> { Ok(Box::new(open()?)) };
-                    let line =
-                        move |op| line_of(open().ok()?, op).map(|line| format!("line {line}"));
+                    let line = move |op| {
+                        super::line_of(open().ok()?, op, rmm::RmmSource::line)
+                            .map(|line| format!("line {line}"))
+                    };
                     let place = Some(Box::new(line) as Box<PlaceOf<'_>>);
                     Input { origin, times, place, ..Input::new(name, Box::new(make)) }
                 }
@@ -179,17 +183,4 @@ fn source<'a>(
         None => Box::new(bytes::open(path).map_err(Failure::input)?),
     };
     rmm::RmmSource::new(input, &path.display().to_string(), keep_times).map_err(Failure::input)
-}
-
-/// The line of the n-th op.
-fn line_of(mut source: rmm::RmmSource<impl Read>, op: u64) -> Option<u64> {
-    let mut seen = 0;
-    loop {
-        match source.next(Nanos(0), Answered::Done).ok()? {
-            Step::End => return None,
-            Step::Op(_) if seen == op => return Some(source.line()),
-            Step::Op(_) => seen += 1,
-            Step::WaitUntil(_) => {}
-        }
-    }
 }

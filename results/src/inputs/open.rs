@@ -1,9 +1,11 @@
 //! Files are opened by their content.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use vramlab_sim::trace::not_utf8;
+use vramlab_sim::units;
 use vramlab_workloads::readers::bytes::{self, Bytes};
 use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect};
 use vramlab_workloads::readers::torch_snapshot as torch;
@@ -38,6 +40,24 @@ pub fn begin(path: &Path) -> Result<Begun, Failure> {
     }
     let format = detect(&head);
     Ok(Begun { input, head, format })
+}
+
+/// The text of a small regular file that is no recording: a device, a set-up.
+///
+/// # Errors
+/// A file that cannot be read, is none (a pipe, a folder), is longer than `most` bytes, or is no UTF-8; `expected` says what it should be.
+pub fn small_text(path: &Path, most: units::Bytes, expected: &str) -> Result<String, Failure> {
+    let bad = |what: String| Failure::input(format!("{}: {what}", path.display()));
+    let file = File::open(path).map_err(|e| bad(e.to_string()))?;
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err(bad(format!("found no regular file, expected {expected}")));
+    }
+    let mut text = String::new();
+    file.take(most.0 + 1).read_to_string(&mut text).map_err(|e| bad(e.to_string()))?;
+    if text.len() as u64 > most.0 {
+        return Err(bad(format!("found more than {most}, expected {expected}")));
+    }
+    Ok(text)
 }
 
 /// What a file may be, for messages.

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use vramlab_sim::device::profile::{self, Profile};
+use vramlab_sim::units::Bytes;
 use vramlab_workloads::readers::requests::{Request, RequestLog};
 use vramlab_workloads::serving::model::{MODELS, Model};
 
 use crate::failure::Failure;
+use crate::inputs::small_text;
 
 /// What files with requests end with.
 const REQUESTS: &str = "_requests.jsonl";
 /// Most bytes of a file of settings.
-const META_MAX: u64 = 16 << 20;
+const META_MAX: Bytes = Bytes::mib(16);
 /// Share of a device that vLLM 0.19 takes, where the run does not say.
 const UTILIZATION: f64 = 0.9;
 
@@ -155,13 +157,9 @@ impl Run {
 }
 
 fn json(path: &Path) -> Result<Value, Failure> {
-    let bad = |what: String| Failure::input(format!("{}: {what}", path.display()));
-    let about = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?;
-    if about.len() > META_MAX {
-        return Err(bad(format!("found {} bytes, expected at most {META_MAX}", about.len())));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| bad(error.to_string()))
+    let text = small_text(path, META_MAX, "what a run was set up with")?;
+    let bad = |error| Failure::input(format!("{}: {error}", path.display()));
+    serde_json::from_str(&text).map_err(bad)
 }
 
 /// `meta-llama/Llama-3.1-8B` is `llama-3.1-8b`; of a longer name the longest beginning counts.

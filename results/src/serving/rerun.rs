@@ -36,20 +36,19 @@ pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Fail
     let server = server(run_, step)?.with_log();
     let mut source = Until { server, wanted };
     let spec = format!("serving.paged:gpu_memory_utilization={}", run_.utilization);
-    let spec = spec.parse().map_err(Failure::usage)?;
+    let spec = spec.parse().map_err(|error| bad(run_, &error))?;
     let mut options = run_.device.options.clone();
     options.capacity = run_.capacity.saturating_mul(run_.copies);
     let mut machine = SimMachine::new(options);
     let future = Arc::new(Future::default());
-    let mut strategies = [build_ahead(&spec, &future).map_err(Failure::usage)?];
-    let mut caches = [build_cache(&spec).map_err(Failure::usage)?];
+    let mut strategies = [build_ahead(&spec, &future).map_err(|error| bad(run_, &error))?];
+    let mut caches = [build_cache(&spec).map_err(|error| bad(run_, &error))?];
     let setup = Setup {
         caches: &mut caches,
         keep_marks: true,
         ..Setup::new(&mut machine, &mut strategies)
     };
-    let report = run(&mut source, setup)
-        .map_err(|error| Failure::input(format!("{}: {error}", run_.name)))?;
+    let report = run(&mut source, setup).map_err(|error| bad(run_, &error))?;
     let mut times = vec![None; run_.log.len()];
     for done in source.server.log() {
         times[done.number as usize] = Some(Times {
@@ -61,12 +60,20 @@ pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Fail
     Ok(Rerun { times, report })
 }
 
+/// What the run's files say cannot be run.
+fn bad(run: &Run, error: &dyn std::fmt::Display) -> Failure {
+    Failure::input(format!("{}: {error}", run.name))
+}
+
 fn server(run: &Run, step: &str) -> Result<Server, Failure> {
     let context = run.device.options.context;
     let settings = [
         ("model", run.model.name.to_owned()),
-        ("max_num_seqs", (run.max_num_seqs * run.copies).to_string()),
-        ("max_num_batched_tokens", (run.max_num_batched_tokens * run.copies).to_string()),
+        ("max_num_seqs", run.max_num_seqs.saturating_mul(run.copies).to_string()),
+        (
+            "max_num_batched_tokens",
+            run.max_num_batched_tokens.saturating_mul(run.copies).to_string(),
+        ),
         ("max_model_len", run.max_model_len.map_or("auto".to_owned(), |len| len.to_string())),
         ("activations", RESERVE.saturating_sub(context).to_string()),
         ("step", step.to_owned()),
@@ -74,10 +81,10 @@ fn server(run: &Run, step: &str) -> Result<Server, Failure> {
     ];
     let mut params = Params::defaults(llm::PARAMS);
     for (key, value) in settings {
-        params.set(key, value).map_err(Failure::usage)?;
+        params.set(key, value).map_err(|error| bad(run, &error))?;
     }
     let rates = Rates::of(&run.device);
-    llm::server(&params, 0, &rates, Some(run.log.clone())).map_err(Failure::usage)
+    llm::server(&params, 0, &rates, Some(run.log.clone())).map_err(|error| bad(run, &error))
 }
 
 /// A server that closes when its first requests are answered.

@@ -19,7 +19,7 @@ pub enum Trust {
     /// Derived from other figures.
     #[serde(rename = "D")]
     Derived,
-    /// Nobody published it: what is likely, so that runs can be made.
+    /// No source: assumed, so that runs can be made.
     #[serde(rename = "?")]
     Assumed,
     /// Measured for this project.

@@ -133,6 +133,10 @@ impl Buffers {
         self.histories.get_mut(id.0 as usize)?.take()
     }
 
+    pub(super) fn has_history(&self, id: BufferId) -> bool {
+        matches!(self.histories.get(id.0 as usize), Some(Some(_)))
+    }
+
     pub(super) fn put_history(&mut self, id: BufferId, history: BufferHistory) {
         let index = id.0 as usize;
         if index >= self.histories.len() {

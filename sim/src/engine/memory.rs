@@ -203,9 +203,8 @@ impl Engine<'_> {
                     self.note_freed(source, id);
                 }
                 self.buffers.put(id, Buffer::live(device, stream, size, placement));
-                match self.buffers.take_history(id) {
-                    Some(history) => self.buffers.put_history(id, history),
-                    None => self.watch_placement(source, id, stream, &placement),
+                if !self.buffers.has_history(id) {
+                    self.watch_placement(source, id, stream, &placement);
                 }
                 self.tally.released(device, old);
                 self.give_up(id);

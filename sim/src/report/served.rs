@@ -19,12 +19,11 @@ use super::{Spread, Summary};
 pub struct LatencySpread {
     spread: Spread,
     sum: u128,
-    count: u64,
 }
 
 impl Default for LatencySpread {
     fn default() -> Self {
-        Self { spread: Spread::new(0), sum: 0, count: 0 }
+        Self { spread: Spread::new(0), sum: 0 }
     }
 }
 
@@ -33,13 +32,12 @@ impl LatencySpread {
     pub fn record(&mut self, ns: u64) {
         self.spread.record(ns);
         self.sum += u128::from(ns);
-        self.count += 1;
     }
 
     /// Its mean and quantiles.
     pub fn summary(&self) -> Latency {
-        let mean = self.sum / u128::from(self.count.max(1));
-        Latency { mean: mean as u64, spread: self.spread.summary() }
+        let spread = self.spread.summary();
+        Latency { mean: (self.sum / u128::from(spread.count.max(1))) as u64, spread }
     }
 }
 

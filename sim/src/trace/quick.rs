@@ -9,7 +9,7 @@ use super::raw::RawOp;
 
 /// The op of a line, if it is a usual one.
 pub(super) fn read(line: &str) -> Option<RawOp<'_>> {
-    let mut text = Text(line.trim_ascii());
+    let mut text = Text(line.trim_matches([' ', '\t', '\r', '\n']));
     let mut raw = RawOp::default();
     text.take(b'{')?;
     loop {

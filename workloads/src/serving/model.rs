@@ -34,8 +34,6 @@ pub struct Model {
     pub chosen: u64,
     /// Are queries and keys normalised by head?
     pub head_norms: bool,
-    /// Is the head the embedding?
-    pub tied: bool,
     /// Most tokens of a sequence.
     pub max_len: u64,
     /// Bytes of a number.
@@ -54,7 +52,6 @@ const LLAMA_3_1_8B: Model = Model {
     experts: 1,
     chosen: 1,
     head_norms: false,
-    tied: false,
     max_len: 131_072,
     number: 2,
 };
@@ -132,7 +129,7 @@ impl Model {
     pub const fn parameters(&self) -> u64 {
         let layer = self.attention() + self.router() + self.experts * self.expert();
         let table = self.vocabulary * self.hidden;
-        self.layers * layer + table * if self.tied { 1 } else { 2 } + self.hidden
+        self.layers * layer + 2 * table + self.hidden
     }
 
     /// Bytes of the weights.

@@ -92,12 +92,11 @@ fn random_blocks_never_share_bytes_and_walks_add_up() {
         let mut probe = Probe::new(&format!("host.pymalloc:version={version}"));
         let mut live = Vec::new();
         let mut dice = Dice::of_step_1(11);
-        let mut below = |below: u64| dice.below(below);
         for step in 0..3000 {
-            let size = if below(10) == 0 { below(2000) } else { 1 + below(512) };
-            let at = below(live.len().max(1) as u64) as usize;
+            let size = if dice.below(10) == 0 { dice.below(2000) } else { 1 + dice.below(512) };
+            let at = dice.below(live.len().max(1) as u64) as usize;
             let grows = step % 1500 < 1000;
-            match below(10) {
+            match dice.below(10) {
                 0 if !live.is_empty() => {
                     let notice = Notice::Resize { block: live[at], size };
                     let Reply::Placed(new) = probe.tell(notice) else { panic!("expected a place") };

@@ -202,15 +202,14 @@ fn random_cycles_keep_the_promises_of_the_strategy_inside() {
         let mut probe = Probe::new(&format!("{inside}+refcycle:{options}"));
         let mut live = Vec::new();
         let mut dice = Dice::of_step_1(5);
-        let mut below = |below: u64| dice.below(below);
         for _ in 0..3000 {
-            if live.len() < 60 && below(2) == 0 {
-                let stream = below(3) as u32;
-                live.push(probe.try_alloc(below(MIB), stream).expect("there is room").block);
-            } else if below(20) == 0 && live.len() > 4 {
+            if live.len() < 60 && dice.below(2) == 0 {
+                let stream = dice.below(3) as u32;
+                live.push(probe.try_alloc(dice.below(MIB), stream).expect("there is room").block);
+            } else if dice.below(20) == 0 && live.len() > 4 {
                 die(&mut probe, live.split_off(live.len() - 3));
             } else if !live.is_empty() {
-                probe.free(live.swap_remove(below(live.len() as u64) as usize));
+                probe.free(live.swap_remove(dice.below(live.len() as u64) as usize));
             }
             probe.tell(Notice::Walk);
         }

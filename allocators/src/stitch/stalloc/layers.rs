@@ -155,12 +155,11 @@ mod tests {
     #[test]
     fn plans_are_valid() {
         let mut dice = Dice::of_step_1(3);
-        let mut random = |below: u64| dice.below(below);
         for _ in 0..20 {
             let mut buffers: Vec<Buffer> = (0..150)
                 .map(|at| {
-                    let length = if random(5) == 0 { 200 } else { 1 + random(20) };
-                    buffer(2 * at, 2 * at + length, [1, 2, 3, 8, 20][random(5) as usize])
+                    let length = if dice.below(5) == 0 { 200 } else { 1 + dice.below(20) };
+                    buffer(2 * at, 2 * at + length, [1, 2, 3, 8, 20][dice.below(5) as usize])
                 })
                 .collect();
             buffers.sort_by_key(|buffer| buffer.born);

@@ -3,22 +3,38 @@
 use std::path::{Path, PathBuf};
 
 use vramlab_sim::report::{Latency, Served};
-use vramlab_workloads::readers::requests;
+use vramlab_workloads::readers::format::Carries;
 use vramlab_workloads::registry::Workload;
 
 use super::table::Column;
+use crate::failure::Failure;
+use crate::inputs;
 use crate::output::percent;
 use crate::row::Row;
 
 /// Traces of requests, which a server takes, and recordings of other kinds. Without a server all are recordings.
-pub(super) fn split(files: &[PathBuf], workloads: &[&Workload]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+///
+/// # Errors
+/// With a server, a file that is not there: the server would serve other requests.
+pub(super) fn split(
+    files: &[PathBuf],
+    workloads: &[&Workload],
+) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
     let serves = workloads.iter().any(|workload| workload.carries.sequences);
-    files.iter().cloned().partition(|file| serves && is_requests(file))
+    if let Some((file, error)) = files
+        .iter()
+        .filter(|_| serves)
+        .find_map(|file| Some((file, std::fs::metadata(file).err()?)))
+    {
+        return Err(Failure::input(format!("{}: {error}", file.display())));
+    }
+    Ok(files.iter().cloned().partition(|file| serves && is_requests(file)))
 }
 
-/// Does it begin as a file of requests does?
+/// Is it a file of requests, by its content? A pipe cannot be looked into beforehand; what cannot be read is told when it is opened.
 fn is_requests(file: &Path) -> bool {
-    requests::open(file).is_ok_and(|mut requests| requests.next().is_ok())
+    let format = || inputs::begin(file).ok()?.format;
+    file.is_file() && format().is_some_and(|format| format.doc().carries == Carries::Requests)
 }
 
 /// For requests to a server.

@@ -10,7 +10,7 @@ use crate::readers::events::Builder;
 /// The history of a device; times count from `first`.
 pub(super) fn of(
     device_type: i64,
-    device: i64,
+    device: u16,
     mut events: Vec<MemoryEvent>,
     first: u64,
 ) -> DeviceHistory {

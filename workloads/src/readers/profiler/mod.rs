@@ -50,7 +50,7 @@ pub struct DeviceHistory {
     /// PyTorch's number of the type: 1 is CUDA.
     pub device_type: i64,
     /// Its number.
-    pub device: i64,
+    pub device: u16,
     /// Requests and frees, those of the start first.
     pub events: Arc<Events>,
     /// Blocks that were live at the start.
@@ -63,8 +63,10 @@ pub struct DeviceHistory {
     pub peak_reserved: Option<u64>,
 }
 
-/// Type and number of a device.
+/// Type and number of a device, as a file has them.
 type DeviceKey = (i64, i64);
+/// Most devices of a file.
+const DEVICES_MAX: usize = 1024;
 
 /// One memory event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,14 +114,15 @@ pub fn read(input: impl Read, origin: &str) -> Result<Profile, SourceError> {
 /// Events by device, in the order of the file.
 #[derive(Default)]
 struct Kept {
-    devices: BTreeMap<DeviceKey, Vec<MemoryEvent>>,
+    devices: BTreeMap<(i64, u16), Vec<MemoryEvent>>,
     host_events: u64,
     count: usize,
 }
 
 impl Kept {
-    fn keep(&mut self, device: DeviceKey, event: MemoryEvent) -> Result<(), String> {
-        if device.0 == 0 {
+    /// An event of the device of this type and number.
+    fn keep(&mut self, (kind, number): DeviceKey, event: MemoryEvent) -> Result<(), String> {
+        if kind == 0 {
             self.host_events += 1;
             return Ok(());
         }
@@ -127,7 +130,12 @@ impl Kept {
         if self.count > EVENTS_MAX {
             return Err(format!("found over {EVENTS_MAX} memory events, expected fewer"));
         }
-        self.devices.entry(device).or_default().push(event);
+        let number = u16::try_from(number)
+            .map_err(|_| format!("found device {number}, expected a number from 0 to 65535"))?;
+        self.devices.entry((kind, number)).or_default().push(event);
+        if self.devices.len() > DEVICES_MAX {
+            return Err(format!("found over {DEVICES_MAX} devices, expected fewer"));
+        }
         Ok(())
     }
 }

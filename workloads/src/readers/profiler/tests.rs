@@ -94,6 +94,12 @@ fn events_that_were_lost_are_gaps() {
 
 #[test]
 fn bad_traces_are_refused() {
+    let list =
+        |device: &str| format!("ts_us,device_type,device_id,addr,bytes\n1,1,{device},8,16\n");
+    for device in ["70000", "-1"] {
+        let text = error(&list(device));
+        assert!(text.contains("expected a number from 0 to 65535"), "{text}");
+    }
     assert!(
         error(&TRACE[..900]).ends_with("the file ends in the middle; expected the end of the JSON")
     );

@@ -55,7 +55,7 @@ impl Columns {
     pub(super) fn request(&self, row: &Row<'_>) -> Result<Raw, String> {
         let arrival = |(column, unit): (usize, Unit)| {
             let text = row.bytes(column);
-            if text.get(4) == Some(&b'-') {
+            if text.contains(&b':') {
                 return date_time(text).map_err(|what| row.named(column, &what));
             }
             row.nanos(column, unit)

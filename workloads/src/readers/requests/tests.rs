@@ -20,6 +20,14 @@ fn lengths(log: &RequestLog) -> Vec<(Option<u64>, u64, u64)> {
     log.requests().iter().map(one).collect()
 }
 
+/// The minus of an exponent made a date of it.
+#[test]
+fn seconds_with_an_exponent_are_no_date() {
+    let text = "arrived_at,num_prefill_tokens,num_decode_tokens\n1.5e-05,10,2\n2,11,3\n";
+    let lengths = lengths(&log(text));
+    assert_eq!(lengths, [(Some(0), 10, 2), (Some(1_999_985_000), 11, 3)]);
+}
+
 #[test]
 fn azure_csv() {
     let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n\

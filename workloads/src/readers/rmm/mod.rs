@@ -217,7 +217,7 @@ struct Clock {
 impl Clock {
     fn advance(&mut self, time: u64) -> Result<u64, String> {
         let first = *self.first.get_or_insert(time);
-        let mut time = time.saturating_add(self.days * NANOS_IN_DAY);
+        let mut time = time.saturating_add(self.days.saturating_mul(NANOS_IN_DAY));
         if time < self.last.max(first) && self.last.max(first) - time > NANOS_IN_DAY / 2 {
             self.days += 1;
             time = time.saturating_add(NANOS_IN_DAY);

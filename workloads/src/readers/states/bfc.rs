@@ -20,8 +20,10 @@ use vramlab_sim::source::SourceError;
 use super::Quantity;
 use crate::readers::text::{Lines, found, whole};
 
-/// Most chunks of a log.
-const CHUNKS_MAX: usize = 20_000_000;
+/// Most chunks, bins and regions of a log.
+const PARTS_MAX: usize = 20_000_000;
+/// Most dumps of a log.
+const DUMPS_MAX: usize = 10_000;
 
 /// The state at one failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +130,7 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<BfcDump>, SourceError>
     while lines.advance()? {
         log.line(without_place(lines.line())).map_err(|what| lines.error(what))?;
     }
-    log.next_dump();
+    log.next_dump().map_err(|what| lines.error(what))?;
     if log.dumps.is_empty() {
         return Err(
             lines.error("found no bins, chunks or statistics, expected those of a BFC allocator")
@@ -149,14 +151,29 @@ struct Log {
     dumps: Vec<BfcDump>,
     dump: BfcDump,
     addresses: FxHashSet<u64>,
+    parts: usize,
 }
 
 impl Log {
-    fn next_dump(&mut self) {
+    fn next_dump(&mut self) -> Result<(), String> {
         let dump = std::mem::take(&mut self.dump);
         self.addresses.clear();
-        if !dump.is_empty() {
-            self.dumps.push(dump);
+        if dump.is_empty() {
+            return Ok(());
+        }
+        if self.dumps.len() == DUMPS_MAX {
+            return Err(format!("found over {DUMPS_MAX} dumps, expected fewer"));
+        }
+        self.dumps.push(dump);
+        Ok(())
+    }
+
+    /// One chunk, bin or region more.
+    fn count(&mut self) -> Result<(), String> {
+        self.parts += 1;
+        match self.parts > PARTS_MAX {
+            true => Err(format!("found over {PARTS_MAX} chunks, bins and regions, expected fewer")),
+            false => Ok(()),
         }
     }
 
@@ -164,7 +181,7 @@ impl Log {
         if let Some(rest) = line.strip_prefix(b"Allocator (")
             && let Some((name, asked)) = between(rest, b") ran out of memory trying to allocate ")
         {
-            self.next_dump();
+            self.next_dump()?;
             self.dump.allocator = Some(String::from_utf8_lossy(name).into_owned());
             let end = asked.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'.');
             let asked_text = &asked[..end.unwrap_or(asked.len())];
@@ -175,14 +192,16 @@ impl Log {
             });
         } else if let Some(name) = line.strip_prefix(b"BFCAllocator dump for ") {
             if !self.dump.is_empty() {
-                self.next_dump();
+                self.next_dump()?;
             }
             self.dump.allocator = Some(String::from_utf8_lossy(name).into_owned());
         } else if line.starts_with(b"Bin (") {
+            self.count()?;
             self.dump
                 .bins
                 .push(bin(line).ok_or_else(|| unlike(line, "a bin with its counts and sizes"))?);
         } else if let Some(size) = line.strip_prefix(b"Next region of size ") {
+            self.count()?;
             self.dump.regions.push(whole(size)?);
         } else if let Some((kind, rest)) = between(line, b" at ") {
             let in_use = match kind.trim_ascii() {
@@ -208,9 +227,7 @@ impl Log {
                 chunk.address
             ));
         }
-        if self.dump.chunks.len() == CHUNKS_MAX {
-            return Err(format!("found over {CHUNKS_MAX} chunks, expected fewer"));
-        }
+        self.count()?;
         self.dump.chunks.push(chunk);
         Ok(())
     }

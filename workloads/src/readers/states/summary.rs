@@ -19,6 +19,8 @@ use crate::readers::text::{Lines, found, whole};
 
 /// Most rows of a text.
 const ROWS_MAX: usize = 100_000;
+/// Most bytes of a row's name, which the rows of its pools repeat.
+const NAME_MAX: usize = 100;
 
 /// One table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,19 +87,19 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, Source
     let (mut tables, mut rows): (Vec<MemorySummary>, usize) = (Vec::new(), 0);
     while lines.advance()? {
         let line = lines.line();
-        if let Some(at) = memchr::memmem::find(line, TITLE) {
+        let titled = memchr::memmem::find(line, TITLE);
+        rows += usize::from(titled.is_some() || !tables.is_empty());
+        if rows > ROWS_MAX {
+            return Err(lines.error(format!("found over {ROWS_MAX} rows, expected fewer")));
+        }
+        if let Some(at) = titled {
             let number = line[at + TITLE.len()..].split(|byte| *byte == b'|').next();
             let device = whole(number.unwrap_or_default()).map_err(|what| lines.error(what))?;
             tables.push(MemorySummary { device, ..MemorySummary::default() });
             continue;
         }
         let Some(table) = tables.last_mut() else { continue };
-        rows += 1;
-        let taken = match rows > ROWS_MAX {
-            true => Err(format!("found over {ROWS_MAX} rows, expected fewer")),
-            false => table.take(line),
-        };
-        taken.map_err(|what| lines.error(what))?;
+        table.take(line).map_err(|what| lines.error(what))?;
     }
     if tables.iter().all(|table| table.rows.is_empty()) {
         return Err(lines.error("found no table, expected one of memory_summary()"));
@@ -145,6 +147,9 @@ impl MemorySummary {
         let pool = match name {
             b"from large pool" => Pool::Large,
             b"from small pool" => Pool::Small,
+            _ if name.len() > NAME_MAX => {
+                return Err(unlike(name, &format!("a name of at most {NAME_MAX} bytes")));
+            }
             _ => return Ok((String::from_utf8_lossy(name).into_owned(), Pool::All)),
         };
         let above = self.rows.last().ok_or_else(|| unlike(name, "the name of a figure first"))?;
@@ -206,6 +211,10 @@ mod tests {
     #[test]
     fn bad_tables_are_refused() {
         let error = |text: &str| read(text.as_bytes(), "t").expect_err("bad input").to_string();
+        let long = TABLE.replace("Allocations", &"a".repeat(101));
+        assert!(error(&long).contains("expected a name of at most 100 bytes"));
+        let titles = "x memory summary, device ID 0 |\n".repeat(100_001);
+        assert!(error(&titles).contains("line 100001: found over 100000 rows"));
         assert!(error("").ends_with("found no table, expected one of memory_summary()"));
         assert!(error(&TABLE[..400]).ends_with("found no table, expected one of memory_summary()"));
         assert!(

@@ -57,6 +57,9 @@ pub struct Point {
     pub bytes: [i64; 8],
 }
 
+/// Above what a category may hold, so that sums stay numbers.
+const BYTES_MAX: u64 = 1 << 60;
+
 impl Point {
     /// Bytes of all categories.
     pub fn total(&self) -> i64 {
@@ -142,11 +145,12 @@ fn row_point(timeline: &Timeline, times: &[i128], row: &[i128]) -> Result<Point,
     let bytes: Vec<i64> = row
         .iter()
         .skip(1)
-        .filter_map(|bytes| u64::try_from(*bytes).ok()?.try_into().ok())
+        .filter_map(|bytes| u64::try_from(*bytes).ok().filter(|bytes| *bytes < BYTES_MAX))
+        .map(|bytes| bytes as i64)
         .collect();
-    let bytes = bytes
-        .try_into()
-        .map_err(|_| format!("found the row {row:?}, expected nine numbers from 0 to 2^63-1"))?;
+    let bytes = bytes.try_into().map_err(|_| {
+        format!("found the row {row:?}, expected nine numbers from 0 to below 2^60")
+    })?;
     Ok(Point { time, bytes })
 }
 
@@ -202,7 +206,10 @@ impl Sums {
             self.advance(u64::try_from(time).map_err(|_| wrong())?)?;
         }
         let sum = &mut self.sum[category as usize];
-        *sum = sum.checked_add(bytes).filter(|sum| sum.abs() < 1 << 60).ok_or_else(wrong)?;
+        *sum = sum
+            .checked_add(bytes)
+            .filter(|sum| sum.unsigned_abs() < BYTES_MAX)
+            .ok_or_else(wrong)?;
         if let Some(point) = self.points.last_mut() {
             point.bytes = self.sum;
         }
@@ -286,6 +293,11 @@ mod tests {
             error("[[2, 2, 3, 0], [1, 2, 3, 0]]")
                 .contains("found the time 1 ns after 2 ns, expected times that do not go back")
         );
+        let least = i64::MIN;
+        assert!(error(&format!("[[5, 2, {least}, 0]]")).contains("expected [time, action"));
+        let most = i64::MAX;
+        let rows = format!("[[1], [[0,{most},{most},0,0,0,0,0,0]]]");
+        assert!(error(&rows).contains("expected nine numbers from 0 to below 2^60"));
         assert!(error("[[1, 2, 1.5, 0]]").contains("found '.', expected lists of whole numbers"));
         assert!(error("[[1, 2, NaN, 0]]").contains("found 'N', expected lists of whole numbers"));
         assert!(error("[[1], [[0,0,0,0,0,0,0,0,-1]]]").contains("expected nine numbers from 0"));

@@ -176,7 +176,11 @@ impl Server {
     fn turn(&mut self, now: Nanos, mut answer: Answered) -> Result<Step, SourceError> {
         loop {
             match self.state {
-                State::Loading(1..=2) if answer == Answered::OutOfMemory => self.give_up(),
+                State::Loading(1..=2)
+                    if matches!(answer, Answered::OutOfMemory | Answered::InvalidSize) =>
+                {
+                    self.give_up();
+                }
                 State::Loading(done) => match self.load(done, now) {
                     Some(op) => return Ok(Step::Op(op)),
                     None => self.begin_step(now),
