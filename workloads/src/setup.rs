@@ -154,7 +154,11 @@ fn resnet(file: &Value) -> Option<(&'static str, String)> {
         pairs.push((key, file[key].as_u64()?.to_string()));
     }
     let optimizer = text("optimizer");
-    let rule = if optimizer.starts_with("SGD momentum") { "momentum" } else { "sgd" };
+    let rule = match optimizer {
+        _ if optimizer.starts_with("SGD momentum") => "momentum",
+        _ if optimizer.starts_with("SGD") => "sgd",
+        _ => return None,
+    };
     let way = if optimizer.contains("foreach") { "foreach" } else { "single" };
     pairs.push(("optimizer", format!("{rule}_{way}")));
     let workspace = file["device"]["conv_workspace_model"].as_str()?;

@@ -308,9 +308,10 @@ impl Graph {
         blocks: Vec<Range<usize>>,
         results: Vec<TensorId>,
         loss: Option<TensorId>,
+        sent: Vec<TensorId>,
         carries: (Vec<Carry>, u32),
     ) {
-        (self.blocks, self.results, self.loss) = (blocks, results, loss);
+        (self.blocks, self.results, self.loss, self.sent) = (blocks, results, loss, sent);
         (self.carries, self.carries_max) = carries;
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Held to recordings of the real thing: `tests/recorded_graph.rs` (peak of requests, within 16 B without the recordings) and
 //! `results/tests/recorded_graph.rs` (peaks through `torch.caching`, phases of failures, every large buffer); `vramlab measured` prints the tables. What is
-//! missing are 8 B of scalars; two set-ups of another script, which put neither token types nor masks on the device, deviate by 0.003 %.
+//! missing are 8 B of scalars.
 
 use crate::graph::models::bert::params::{Asked, BATCH_MAX, LEN_MAX, SHARED};
 use crate::graph::models::params::join;

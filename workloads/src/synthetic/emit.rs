@@ -1,7 +1,7 @@
-//! What every generator shares: a queue of ops, live buffers, and the [`Source`] around a script.
+//! What generators that are no graphs share: a queue of ops, live buffers, and the [`Source`] around a script.
 //!
 //! ```text
-//! Script ──writes a piece (a layer, a page)──▶ Out ──one op at a time──▶ engine
+//! Script ──writes a piece (an exchange)──▶ Out ──one op at a time──▶ engine
 //! ```
 //!
 //! A [`Script`] writes a bounded number of ops into [`Out`] each time the queue runs dry. Slots of freed buffers are used again, latest first, so ids

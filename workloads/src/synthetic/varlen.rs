@@ -13,7 +13,7 @@
 //!
 //! Source: the loop over 128, 512, 256, 1,024 is the one that articles on fragmentation print; log-normal lengths are how text
 //! corpora are usually described (`mu=5.3,sigma=0.6` was recorded with real PyTorch code). With `mode=cycle` and a recording's list of
-//! lengths the recorded runs are met (`tests/recorded_bert.rs`). Generator purpose: `varlen.lengths`.
+//! lengths the recorded runs are met (`tests/recorded_graph.rs`). Generator purpose: `varlen.lengths`.
 //!
 //! Left out: sequences of one batch that differ (nested tensors), a data loader that prefetches.
 

@@ -7,14 +7,70 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use vramlab_sim::device::profile::device;
+use vramlab_sim::source::Source;
 use vramlab_sim::units::Nanos;
 use vramlab_workloads::graph::op::{F, Linear, MeanError};
 use vramlab_workloads::graph::plan::{ConvSpace, Optimizer, Release, Rule, Run, Way};
 use vramlab_workloads::graph::spread::Loader;
 use vramlab_workloads::graph::{DType, Graph, GraphError, Plan, Player};
+use vramlab_workloads::live::live_peak;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::torch_snapshot::{self, Action};
 use vramlab_workloads::synthetic::ocr::{OnOom, Page, Running, Service, Settings};
+
+/// Largest relative deviation of a peak.
+const TOLERANCE: f64 = 1e-4;
+
+/// The folder of the recordings; without it a test is skipped, or fails if it was required.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let shared = std::env::var_os("VRAMLAB_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
+    let folder = shared.join("traces/pytorch_recorded");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("recordings: skipped, no shared folder");
+    let required = std::env::var("VRAMLAB_REQUIRE_SHARED").is_ok_and(|value| value == "1");
+    assert!(!required, "{} is missing, and VRAMLAB_REQUIRE_SHARED=1", folder.display());
+    None
+}
+
+/// Peaks of runs beside those of recordings.
+#[derive(Default)]
+pub(crate) struct Checks {
+    found: u64,
+    worst: f64,
+}
+
+impl Checks {
+    /// With `requests` their number has to be the recorded one.
+    pub(crate) fn compare(
+        &mut self,
+        name: &str,
+        recorded: u64,
+        requests: Option<u64>,
+        source: &mut dyn Source,
+    ) {
+        let seen = live_peak(source).unwrap();
+        let deviation = seen.bytes as f64 / recorded as f64 - 1.0;
+        self.worst = self.worst.max(deviation.abs());
+        self.found += 1;
+        eprintln!(
+            "{name}: peak requested {} B, recorded {recorded} B, {:+.4} %; {} requests",
+            seen.bytes,
+            100.0 * deviation,
+            seen.allocs,
+        );
+        assert!(requests.is_none_or(|recorded| recorded == seen.allocs), "{name}: {requests:?}");
+    }
+
+    pub(crate) fn end(&self, test: &str) {
+        let worst = 100.0 * self.worst;
+        println!("{test}: {} set-ups, largest deviation of the peak {worst:.4} %", self.found);
+        assert!(self.found > 0, "no set-up could be expressed");
+        assert!(self.worst <= TOLERANCE, "a peak deviates by more than {} %", 100.0 * TOLERANCE);
+    }
+}
 
 /// The set-ups beside the recordings, in the order of their names.
 pub(crate) fn recordings(folder: &Path) -> Vec<(String, Value)> {

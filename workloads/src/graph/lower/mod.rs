@@ -330,7 +330,7 @@ impl<'a> Lower<'a> {
     fn batch(&mut self, micro: u64) {
         let run = &self.plan.run;
         if let Some(pipeline) = run.spread.pipeline.filter(|_| run.train) {
-            return self.run_stage(pipeline);
+            return self.run_stage(pipeline, micro);
         }
         let mut text = String::new();
         if run.accumulation > 1 && run.train {

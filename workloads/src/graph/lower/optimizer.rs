@@ -322,15 +322,16 @@ impl Lower<'_> {
 
     fn part_like(&mut self, weight: TensorId, name: &'static str) -> StorageId {
         let tensor = self.plan.graph.get(weight);
-        let bytes = self.part(tensor.numbers()) * tensor.dtype.bytes();
-        self.storage(bytes, tensor.dtype, tensor.scope, name)
+        let dtype = own_number(tensor.dtype, self.plan.run.master);
+        let bytes = self.part(tensor.numbers()) * dtype.bytes();
+        self.storage(bytes, dtype, tensor.scope, name)
     }
 
     /// A temporary for each weight, as the optimizer's numbers are.
     fn like_all(&mut self, pairs: &Pairs, part: &'static str) -> Vec<StorageId> {
         let master = self.plan.run.master;
-        self.all_like(pairs, part, |numbers, dtype| {
-            let dtype = if master { DType::F32 } else { dtype };
+        self.all_like(pairs, part, |numbers, weight| {
+            let dtype = own_number(weight, master);
             (numbers * dtype.bytes(), dtype)
         })
     }
@@ -353,4 +354,9 @@ impl Lower<'_> {
 
 fn gradients(pairs: &Pairs) -> Vec<StorageId> {
     pairs.iter().map(|(_, gradient)| *gradient).collect()
+}
+
+/// The optimizer's numbers: of a weight's own type, or of its fp32 master's.
+fn own_number(weight: DType, master: bool) -> DType {
+    if master { DType::F32 } else { weight }
 }

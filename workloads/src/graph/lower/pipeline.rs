@@ -25,10 +25,10 @@ struct Kept {
 }
 
 impl Lower<'_> {
-    /// All micro-batches of a step.
-    pub(super) fn run_stage(&mut self, pipeline: Pipeline) {
+    /// All micro-batches of a batch, which is the `part`-th of its step.
+    pub(super) fn run_stage(&mut self, pipeline: Pipeline, part: u64) {
         self.mark(format!("{}stage {}", self.label(), pipeline.stage), true);
-        if self.plan.run.zero_first {
+        if self.plan.run.zero_first && part == 0 {
             self.zero_gradients();
         }
         let empty = self.place.clone();
@@ -50,7 +50,7 @@ impl Lower<'_> {
                 }
                 Turn::Backward(micro) => {
                     left -= 1;
-                    self.last = left == 0;
+                    self.last = left == 0 && part + 1 >= self.plan.run.accumulation;
                     let Kept { place, on_host } = std::mem::take(&mut kept[micro as usize]);
                     (self.place, self.on_host) = (place, on_host);
                     self.exchange_sent(true);

@@ -33,6 +33,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     }
     let graph = &plan.graph;
     let readers = Readers::of(graph);
+    let uses = uses(plan, &readers);
     let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let (mut done, mut bytes) = (0, 0);
@@ -40,7 +41,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
         copy.begin();
         let inputs = copy.inputs(node);
         let over = node.kind.operator().overwrites();
-        let verdict = over.map(|i| refusal(plan, &readers, index, node.inputs[i]));
+        let verdict = over.map(|i| refusal(plan, &readers, &uses, index, node.inputs[i]));
         copy.replace(node, node.kind.clone(), &inputs)?;
         match (over, verdict) {
             (Some(i), Some(None)) => {
@@ -63,8 +64,53 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     Ok(changed)
 }
 
+/// What is asked of a storage before something is written over it: operators that read or save it, through any view.
+#[derive(Clone, Default)]
+struct Uses {
+    is_result: bool,
+    /// The first operator whose backward reads an output there.
+    saved_output: Option<usize>,
+    /// The first operator that saved an input there, and those that read one; holds and views read nothing.
+    saved_input: Option<usize>,
+    readers: Vec<usize>,
+}
+
+/// Of each storage.
+fn uses(plan: &Plan, readers: &Readers) -> Vec<Uses> {
+    let graph = &plan.graph;
+    let mut all = vec![Uses::default(); graph.tensors().count()];
+    let base = |id: TensorId| graph.storage(id).0 as usize;
+    for (id, _) in graph.tensors() {
+        all[base(id)].is_result |= readers.is_result(id);
+    }
+    for (at, node) in graph.nodes().iter().enumerate() {
+        let operator = node.kind.operator();
+        let saves = operator.saves();
+        let saved = plan.run.train && is_trained(graph, node);
+        for i in saves.outputs.iter().filter(|_| saved) {
+            all[base(node.outputs[*i])].saved_output.get_or_insert(at);
+        }
+        if matches!(node.kind, Kind::Hold(_)) || operator.is_view() {
+            continue;
+        }
+        for i in saves.inputs.iter().filter(|_| saved) {
+            all[base(node.inputs[*i])].saved_input.get_or_insert(at);
+        }
+        for id in &node.inputs {
+            all[base(*id)].readers.push(at);
+        }
+    }
+    all
+}
+
 /// Why operator `index` may not write over `input`; none if it may.
-fn refusal(plan: &Plan, readers: &Readers, index: usize, input: TensorId) -> Option<&'static str> {
+fn refusal(
+    plan: &Plan,
+    readers: &Readers,
+    uses: &[Uses],
+    index: usize,
+    input: TensorId,
+) -> Option<&'static str> {
     let graph = &plan.graph;
     let node = &graph.nodes()[index];
     let (tensor, result) = (graph.get(input), graph.get(node.outputs[0]));
@@ -75,8 +121,8 @@ fn refusal(plan: &Plan, readers: &Readers, index: usize, input: TensorId) -> Opt
     if graph.get(base).role != Role::Activation {
         return Some("it reads a weight or an input");
     }
-    let shares = |id: &TensorId| graph.storage(*id) == base;
-    if graph.tensors().any(|(id, _)| graph.storage(id) == base && readers.is_result(id)) {
+    let uses = &uses[base.0 as usize];
+    if uses.is_result {
         return Some("its input is a result of the step");
     }
     let begins = |range: &std::ops::Range<usize>| {
@@ -86,31 +132,21 @@ fn refusal(plan: &Plan, readers: &Readers, index: usize, input: TensorId) -> Opt
     if plan.run.again.iter().any(begins) {
         return Some("a recomputed range begins from its input");
     }
-    let trained = plan.run.train;
-    let saves = |node: &Node, outputs: bool| {
-        let saves = node.kind.operator().saves();
-        let (ids, places) =
-            if outputs { (&node.outputs, saves.outputs) } else { (&node.inputs, saves.inputs) };
-        trained && is_trained(graph, node) && places.iter().any(|i| shares(&ids[*i]))
-    };
-    if saves(node, false) {
+    let own = node.kind.operator().saves().inputs;
+    let saves = |i: &usize| graph.storage(node.inputs[*i]) == base;
+    if plan.run.train && is_trained(graph, node) && own.iter().any(saves) {
         return Some("its backward needs the old value");
     }
-    for (at, other) in graph.nodes().iter().enumerate() {
-        if saves(other, true) {
-            return Some("the operator that made its input saved it");
-        }
-        if at == index || matches!(other.kind, Kind::Hold(_)) || other.kind.operator().is_view() {
-            continue;
-        }
-        if saves(other, false) {
-            return Some("another operator saved its input");
-        }
-        if at > index && other.inputs.iter().any(shares) {
-            return Some("its input is read later");
-        }
-    }
-    None
+    let later = uses.readers.get(uses.readers.partition_point(|at| *at <= index)).copied();
+    [
+        (uses.saved_output, "the operator that made its input saved it"),
+        (uses.saved_input, "another operator saved its input"),
+        (later, "its input is read later"),
+    ]
+    .into_iter()
+    .filter_map(|(at, why)| Some((at?, why)))
+    .min_by_key(|(at, _)| *at)
+    .map(|(_, why)| why)
 }
 
 fn is_trained(graph: &Graph, node: &Node) -> bool {

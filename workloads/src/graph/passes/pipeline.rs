@@ -23,7 +23,7 @@ pub(super) const PASS: Pass = Pass {
     apply,
 };
 
-/// Most stages: a step of all micro-batches is one program.
+/// Most stages, and half the most micro-batches: a step of all of them is one program.
 const MICRO_MAX: u64 = 512;
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {

@@ -30,7 +30,9 @@ impl Readers {
             }
         }
         let carried = graph.carries().iter().map(|carry| &carry.new);
-        for id in graph.results().iter().chain(&graph.loss()).chain(carried) {
+        let loss = graph.loss();
+        let ends = graph.results().iter().chain(graph.sent()).chain(&loss);
+        for id in ends.chain(carried) {
             all.kept[id.0 as usize] = true;
         }
         all

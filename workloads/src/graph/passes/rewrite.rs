@@ -1,4 +1,4 @@
-//! A graph copied operator by operator, with changes on the way. Blocks, ranges that are recomputed, results and loss follow.
+//! A graph copied operator by operator, with changes on the way. Blocks, ranges that are recomputed, results, what is sent and loss follow.
 
 use crate::graph::network::{Carry, Graph, GraphError, Node};
 use crate::graph::op::Kind;
@@ -100,13 +100,14 @@ impl<'a> Rewrite<'a> {
         let moved = |range: &std::ops::Range<usize>| starts[range.start]..starts[range.end];
         let blocks = old.blocks().iter().map(moved).collect();
         let results = old.results().iter().filter_map(|id| map[id.0 as usize]).collect();
+        let sent = old.sent().iter().filter_map(|id| map[id.0 as usize]).collect();
         let loss = old.loss().and_then(|id| map[id.0 as usize]);
         let carried = |carry: &Carry| {
             let old = carry.old.and_then(|id| map[id.0 as usize]);
             map[carry.new.0 as usize].map(|new| Carry { number: carry.number, old, new })
         };
         let carries = old.carries().iter().filter_map(carried).collect();
-        new.set_ends(blocks, results, loss, (carries, old.carries_max()));
+        new.set_ends(blocks, results, loss, sent, (carries, old.carries_max()));
         Finished { graph: new, starts }
     }
 }

@@ -50,7 +50,6 @@ pub(super) struct Pages {
     /// Longest side of the detector's input (px).
     limit: u64,
     lines_max: u64,
-    line_height: u64,
     line_width: u64,
     line_width_max: u64,
     fixed: bool,
@@ -72,7 +71,6 @@ impl Pages {
             lines: Rng::new(seed, "ocr.lines"),
             limit,
             lines_max: params.count("lines_max", 1..=10_000)?,
-            line_height: HEIGHT,
             line_width,
             line_width_max: params.count("line_width_max", line_width..=65_536)?,
             fixed: params.flag("fixed_shape")?,
@@ -128,7 +126,7 @@ impl Pages {
         if self.fixed {
             return self.line_width;
         }
-        let width = (self.line_height as f64 * ratio) as u64;
+        let width = (HEIGHT as f64 * ratio) as u64;
         width.clamp(self.line_width, self.line_width_max)
     }
 }

@@ -1,7 +1,7 @@
 //! `resnet`: residual networks; rules and sources: [`crate::graph::models::resnet`].
 //!
 //! Held to recordings of PyTorch 2.15 (`tests/recorded_vision.rs`): ResNet-50, batches of 32 and 128 at 224 px: the highest sum of live requests
-//! and the number of requests are the recorded ones.
+//! is the recorded one, and so is the number of requests where no convolution is tried twice (`benchmark`).
 
 use super::{COUNT, MANY, SHARED, Shared, phase, sides};
 use crate::graph::models::params::join;

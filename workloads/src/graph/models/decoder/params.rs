@@ -13,6 +13,8 @@ use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
+/// Most batches of a decoding run: a prompt is one, and each token after it.
+const DECODE_MAX: u64 = 1 << 20;
 const PHASE: ParamDoc =
     doc("phase", "train", "-", "train, inference (scores of all tokens) or decode");
 const BATCH: ParamDoc = doc("batch", "8", "sequences", "sequences in a batch");
@@ -214,6 +216,11 @@ fn steps(p: &Params) -> Result<Vec<Step>, ParamError> {
         _ => {
             let prompts = p.counts("prompts", 1..=SIZE_MAX)?;
             let new = p.count("new_tokens", 0..=SIZE_MAX)?;
+            let batches = (prompts.len() as u64).saturating_mul(new + 1);
+            if batches > DECODE_MAX {
+                let less = format!("so few that all prompts take at most {DECODE_MAX} batches");
+                return Err(p.bad("new_tokens", &less));
+            }
             Ok(decoding(&prompts, new, p.flag("interleaved")?))
         }
     }
