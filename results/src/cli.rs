@@ -65,6 +65,8 @@ enum Command {
     Advise(commands::advise::AdviseArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
+    /// Tables of published claims beside our figures, from experiment files
+    Tables(commands::tables::TablesArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -110,6 +112,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
+        Some(Command::Tables(args)) => commands::tables::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -6,13 +6,17 @@
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`failure`] | errors with their exit codes |
+//! | [`frame`] | the tidy frame: one row per run and figure, as CSV and Parquet |
 //! | [`inputs`] | recordings, opened by their content |
+//! | [`interval`] | means of several seeds with their intervals |
 //! | [`job`] | one run: an input, a strategy, a device |
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
+//! | [`made`] | inputs that workloads make |
 //! | [`measured`] | our models beside what was measured of real runs |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`serving`] | our server beside measured runs of real ones |
+//! | [`tables`] | experiment files, and the tables of claims that they give |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -25,10 +29,13 @@ pub mod cli;
 pub mod commands;
 pub mod described;
 pub mod failure;
+pub mod frame;
 pub mod inputs;
+pub mod interval;
 pub mod job;
 pub mod least;
 pub mod live;
+pub mod made;
 pub mod measured;
 pub mod output;
 pub mod per_op;
@@ -38,3 +45,4 @@ pub mod row;
 pub mod runs;
 pub mod segments;
 pub mod serving;
+pub mod tables;

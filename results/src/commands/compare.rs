@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramlab_allocators::registry::Strategy;
 use vramlab_allocators::{STRATEGIES, Spec, find};
-use vramlab_workloads::params::{ParamError, Params};
+use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self as workloads, Workload};
 
@@ -17,7 +17,8 @@ use super::print;
 use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
-use crate::job::{Input, Place, Times};
+use crate::job::{Input, Place};
+use crate::made;
 use crate::output::{Format, to_json, write_whole};
 use crate::room;
 use crate::row::Row;
@@ -299,23 +300,6 @@ fn seeded<'a>(
     rates: &Rates,
     name: &str,
 ) -> Result<Vec<Input<'a>>, Failure> {
-    let with = |seed| {
-        let (params, rates) = (params.clone(), *rates);
-        let make = move || {
-            let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
-                ParamError::BadFile { message } => Failure::input(message),
-                error => Failure::usage(error),
-            })?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(seed),
-            accesses: workload.carries.accesses,
-            sequences: workload.carries.sequences,
-            times: Times::AsGiven,
-            ..Input::new(name, Box::new(make))
-        })
-    };
+    let with = |seed| made::input(workload, params, seed, rates, name);
     (0..args.seeds).map(with).collect()
 }

@@ -13,8 +13,10 @@ use super::compare::{CompareArgs, strategies};
 use super::print;
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
+use crate::frame::metrics;
 use crate::inputs::Bad;
-use crate::job::{Input, Place, Times};
+use crate::job::{Input, Place};
+use crate::made;
 use crate::output::{Format, Grid, mib, percent, to_csv, to_json};
 use crate::row::Row;
 use crate::runs;
@@ -72,18 +74,8 @@ impl Model {
     }
 
     fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
-        let (workload, params) = (self.workload, self.with_passes(passes)?);
-        let make = move || {
-            let source = (workload.build)(&params, 0, &rates).map_err(Failure::usage)?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(0),
-            accesses: workload.carries.accesses,
-            times: Times::AsGiven,
-            ..Input::new(format!("{} {passes}", workload.name), Box::new(make))
-        })
+        let name = format!("{} {passes}", self.workload.name);
+        made::input(self.workload, &self.with_passes(passes)?, 0, &rates, &name)
     }
 }
 
@@ -177,10 +169,7 @@ fn compare(
 }
 
 fn one(model: &Model, passes: &str, row: &Row, changed: Vec<String>, none: Option<&Gave>) -> Gave {
-    let begin = row.marks.iter().find(|mark| mark.name.starts_with("step 0 "));
-    let begin = begin.map_or(0, |mark| mark.time_ns);
-    let steps = model.params.text("steps").parse().unwrap_or(1_u64);
-    let step_ns = row.time_ns.saturating_sub(begin) / steps.max(1);
+    let step_ns = metrics::step_ns(row).map_or(0, |(_, ns)| ns);
     let part = |mine: u64, of: fn(&Gave) -> u64| {
         none.map_or(1.0, |none| mine as f64 / of(none).max(1) as f64)
     };
