@@ -123,7 +123,7 @@ fn all_forms_are_written_and_a_second_run_changes_nothing() {
     let (code, first, said) = run(&["tables", &path, "--out", &text]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("6 runs in"), "{said}");
-    assert!(first.contains(&format!("row 1 again: vramlab tables {path} --row 1")), "{first}");
+    assert!(first.contains(&format!("vramlab tables {path} --row 1")), "{first}");
     assert!(first.contains("over 3 seeds"), "{first}");
     let before = files();
     let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
@@ -247,4 +247,25 @@ fn latex_compiles() {
         .expect("runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
     assert!(folder.path().join("all.pdf").is_file());
+}
+
+/// Claims that are exact: what CPython's arenas are, and the loop that PyTorch serves from one segment.
+#[test]
+fn exact_claims_have_their_words() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().display().to_string();
+    let words = |name: &str| {
+        let (code, csv, said) = run(&["tables", name, "--out", &out, "--format", "csv", "-q"]);
+        assert_eq!(code, 0, "{said}");
+        let mut words = verdicts(&csv);
+        words.dedup();
+        words
+    };
+    let arenas = words("s11_cpython");
+    let old = "agrees if CPython 3.6, 1 object or CPython 3.9, 1 object";
+    assert_eq!(arenas[0], (1, old.to_owned()));
+    assert_eq!(arenas[2], (3, "agrees".to_owned()));
+    assert_eq!(words("s12_fragmentation_loop")[0], (1, "refuted".to_owned()));
+    let bytes = words("s10_precision");
+    assert_eq!(bytes[0], (1, "agrees".to_owned()), "two bytes are half of four");
 }

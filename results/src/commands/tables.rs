@@ -7,7 +7,7 @@ use clap::Args;
 use super::{print, remark};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Format, to_csv, to_json};
+use crate::output::{Format, to_json};
 use crate::tables::experiment::Experiment;
 use crate::tables::make::{self, Made};
 use crate::tables::store::{self, Store};
@@ -56,7 +56,7 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
         if args.row.is_some() {
             let made = make::make(experiment, asked, args.row, args.quick, common.quiet)?;
             broke |= ended(&made);
-            print(&rendered(&made, common.format))?;
+            print(&rendered(&made, common.format)?)?;
             continue;
         }
         std::fs::create_dir_all(&args.out)
@@ -75,7 +75,7 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
         store.write(&made, &key).map_err(|failure| failure.with_option("--out"))?;
         let (runs, seconds) = (made.runs.len(), began.elapsed().as_secs_f64());
         note(common, &format!("{}: {runs} runs in {seconds:.1} s", experiment.file.name));
-        print(&rendered(&made, common.format))?;
+        print(&rendered(&made, common.format)?)?;
     }
     if args.row.is_none() {
         note(common, &format!("written: {}", args.out.display()));
@@ -104,11 +104,11 @@ fn ending(format: Format) -> &'static str {
     }
 }
 
-fn rendered(made: &Made, format: Format) -> String {
-    match format {
+fn rendered(made: &Made, format: Format) -> Result<String, Failure> {
+    Ok(match format {
         Format::Table => text::text(&made.page, false),
         Format::Markdown => text::text(&made.page, true),
-        Format::Csv => to_csv(&data::records(&made.page)),
+        Format::Csv => data::csv(&made.page)?,
         Format::Json => to_json(&data::records(&made.page)),
-    }
+    })
 }

@@ -2,6 +2,7 @@
 
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsError, Series};
 
+use polars_io::prelude::{CsvWriter, SerWriter};
 use serde::Serialize;
 
 use super::claims::{Claim, Listing};
@@ -105,6 +106,16 @@ pub fn claims(page: &Page) -> Result<DataFrame, Failure> {
         text("command", |record| &record.command),
     ];
     DataFrame::new(all.len(), columns).map_err(internal)
+}
+
+/// The records as CSV, its columns in the frame's order.
+///
+/// # Errors
+/// None that an input can cause.
+pub fn csv(page: &Page) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    CsvWriter::new(&mut text).finish(&mut claims(page)?).map_err(internal)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// A listing: a line for each run; of several seeds the mean, and half of its interval beside it.

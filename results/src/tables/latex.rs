@@ -14,12 +14,15 @@ pub fn latex(page: &Page) -> String {
     }
     for (index, listing) in page.listings.iter().enumerate() {
         let titles = Page::listing_titles(listing);
-        let columns = format!("l{}", "r".repeat(titles.len() - 1));
+        let columns = format!("p{{0.3\\linewidth}}{}", "r".repeat(titles.len() - 1));
         let label = format!("tab:{}:{}", page.name, index + 1);
         text += &tabular(&listing.title, &label, &columns, &titles, &Page::listing_cells(listing));
     }
     text
 }
+
+/// Tables of more columns than this are set smaller.
+const WIDE: usize = 5;
 
 fn tabular(
     caption: &str,
@@ -32,9 +35,10 @@ fn tabular(
         cells.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" & ") + " \\\\\n"
     };
     let titles: Vec<String> = titles.iter().map(|t| t.trim_end_matches('<').to_owned()).collect();
+    let size = if titles.len() > WIDE { "\\scriptsize" } else { "\\footnotesize" };
     let body: String = rows.iter().map(|cells| line(cells)).collect();
     format!(
-        "\\begin{{table}}\n\\centering\\footnotesize\n\\caption{{{}}}\n\\label{{{label}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n",
+        "\\begin{{table}}\n\\centering{size}\\setlength{{\\tabcolsep}}{{3pt}}\n\\caption{{{}}}\n\\label{{{label}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n",
         escape(caption),
         line(&titles)
     )

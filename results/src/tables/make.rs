@@ -68,7 +68,7 @@ pub fn make(
 fn devices(runs: &[Run]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for run in runs.iter().filter(|run| run.ran() && !run.device.is_empty()) {
-        let text = format!("{} (costs {})", run.device, run.cost_table);
+        let text = format!("{}, costs {}", run.device, run.cost_table);
         if !all.contains(&text) {
             all.push(text);
         }

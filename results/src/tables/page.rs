@@ -107,7 +107,10 @@ impl Page {
         let again = self.command(first);
         notes.push(match self.claims.len() {
             0 => format!("vramlab {}; again: {again}", self.version),
-            _ => format!("vramlab {}; row {first} again: {again}", self.version),
+            _ => format!(
+                "vramlab {}; row {first} again (and others by their number): {again}",
+                self.version
+            ),
         });
         notes
     }

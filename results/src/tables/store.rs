@@ -23,7 +23,7 @@ use super::page::Page;
 use super::{data, latex, run, text};
 use crate::failure::Failure;
 use crate::frame::{Frame, write_data};
-use crate::output::{to_csv, to_json, write_whole};
+use crate::output::{to_json, write_whole};
 
 /// Adds a file's content; one that cannot be read counts as absent.
 fn add_file(digest: &mut FxHasher, path: &Path) {
@@ -94,7 +94,7 @@ impl Store {
         let frame = Frame::of(&made.runs)?;
         let records = data::records(page);
         write_data(&data::claims(page)?, &self.path("parquet"))?;
-        write_whole(&self.path("csv"), to_csv(&records).as_bytes())?;
+        write_whole(&self.path("csv"), data::csv(page)?.as_bytes())?;
         write_whole(&self.path("json"), to_json(&records).as_bytes())?;
         for ending in ["csv", "parquet"] {
             frame.write(&self.path(&format!("runs.{ending}")))?;
