@@ -103,7 +103,7 @@ fn width(text: &str) -> usize {
 }
 
 /// In lines of at most `most` characters, broken behind spaces, commas and slashes; longer pieces stay whole.
-fn fold(text: &str, most: usize) -> String {
+pub(crate) fn fold(text: &str, most: usize) -> String {
     let mut lines = vec![String::new()];
     for piece in text.split_inclusive([' ', ',', '/']) {
         let line = lines.last_mut().map(|line| (width(line), line));

@@ -1,20 +1,31 @@
 //! Tables for a terminal and for Markdown.
 
 use super::page::{CLAIM_TITLES, Page};
-use crate::output::Grid;
+use crate::output::{Grid, fold};
+
+/// Words between tables are folded to lines of so many characters, on a terminal.
+const WORDS_MAX: usize = 140;
+
+/// Words in one piece, or folded for a terminal.
+fn words(text: &str, markdown: bool) -> String {
+    let one = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if markdown { one } else { fold(&one, WORDS_MAX) }
+}
 
 /// A whole table.
 pub fn text(page: &Page, markdown: bool) -> String {
     let mut text = if markdown {
-        format!("## {}\n\n`{}`: {}\n\n", page.title, page.name, page.about.trim())
+        format!("## {}\n\n`{}`: {}\n\n", page.title, page.name, words(&page.about, true))
     } else {
-        format!("{}: {}\n{}\n\n", page.name, page.title, page.about.trim())
+        format!("{}: {}\n{}\n\n", page.name, page.title, words(&page.about, false))
     };
     if !page.claims.is_empty() {
         let mut grid = Grid::new(&CLAIM_TITLES);
         page.claims.iter().for_each(|claim| grid.row(Page::claim_cells(claim)));
         text += &format!("{}\n\n", grid.print(markdown));
-        text += &lines(&page.footnotes(), markdown);
+        let notes: Vec<String> =
+            page.footnotes().iter().map(|note| words(note, markdown)).collect();
+        text += &lines(&notes, markdown);
     }
     for listing in &page.listings {
         let titles = Page::listing_titles(listing);
@@ -24,7 +35,7 @@ pub fn text(page: &Page, markdown: bool) -> String {
         let heading = if markdown { "### " } else { "" };
         text += &format!("{heading}{}\n\n{}\n\n", listing.title, grid.print(markdown));
         let missing = listing.missing.iter().map(|one| format!("not there: {one}"));
-        let about = Some(listing.about.trim().to_owned()).filter(|about| !about.is_empty());
+        let about = Some(words(&listing.about, markdown)).filter(|about| !about.is_empty());
         text += &lines(&about.into_iter().chain(missing).collect::<Vec<_>>(), markdown);
     }
     text + &lines(&page.notes(), markdown)
