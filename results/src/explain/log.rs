@@ -1,0 +1,266 @@
+//! A log, line by line: where messages begin and end, and what else it tells.
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `stream` | a line at a time; lines end with LF or CR (progress bars); one of over 64 KiB is cut there; `\n` written out in a line of JSON ends a line of a message too |
+//! | `skim` | only lines with one of a few pieces of words are looked at |
+//! | `window` | a message is its line and those below it, until it is complete, an empty line, the next message, or 16 KiB |
+//! | `bounded` | kept are the first [`KEPT_MAX`] messages that differ; the same again and those beyond are counted |
+//! | `fewer_words` | a message near another one of the same program, all of whose figures that one has too, is the same failure said again |
+
+use std::io::{self, BufRead};
+
+use memchr::memmem::Finder;
+
+use super::clean::{clean, without_rank};
+use super::environment::Environment;
+use super::frameworks::{self, Begins, Dump, Server, Table};
+use super::message::{Kind, Message};
+
+/// Most messages that are kept.
+pub const KEPT_MAX: usize = 200;
+/// Longest piece of a line.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// Longest message.
+const WINDOW_BYTES_MAX: usize = 16 << 10;
+
+/// Pieces of the words of messages and of settings, as few as find all of them.
+const WORTH_A_LOOK: [&str; 17] = [
+    "emory",
+    "EMORY",
+    "llocat",
+    "LLOC",
+    "xhausted",
+    "EXHAUSTED",
+    "locks",
+    "KV cache",
+    "bfc_",
+    "BFC",
+    "in-use",
+    "_CONF",
+    "FLAGS_",
+    "tilization",
+    "ersion",
+    "==",
+    "bad_alloc",
+];
+/// And of settings, whose names are in capitals.
+const SETTINGS: [&str; 6] = ["XLA_", "TF_", "CUPY_", "PYTORCH_", "max_model_len", "max-model-len"];
+
+/// What a log tells.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Messages that differ, in order.
+    pub messages: Vec<Seen>,
+    /// Messages beyond those that are kept.
+    pub beyond: u64,
+    /// Lines.
+    pub lines: u64,
+    /// Settings, versions, platform.
+    pub environment: Environment,
+}
+
+/// A message, and how often it came.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The message.
+    pub message: Message,
+    /// How often.
+    pub times: u64,
+    /// Where it came last.
+    pub last_line: u64,
+}
+
+/// So many lines apart, two messages may be about one failure.
+const NEAR_LINES: u64 = 300;
+
+impl Told {
+    /// Drops what says in fewer words what another message says (rule `fewer_words`).
+    fn settle(&mut self) {
+        let all: Vec<Message> = self.messages.iter().map(|seen| seen.message.clone()).collect();
+        let within = |one: &Message, other: &Message| {
+            one.framework == other.framework
+                && one.line.abs_diff(other.line) <= NEAR_LINES
+                && one.figures != other.figures
+                && (one.kind == Kind::Driver || !one.figures.is_empty() && one.kind == other.kind)
+                && one.figures.within(&other.figures)
+        };
+        self.messages.retain(|seen| !all.iter().any(|other| within(&seen.message, other)));
+    }
+
+    fn add(&mut self, message: Message) {
+        let known = self.messages.iter().rposition(|seen| seen.message.same(&message));
+        match known {
+            Some(at) => {
+                let seen = &mut self.messages[at];
+                (seen.times, seen.last_line) = (seen.times + 1, message.line);
+            }
+            None if self.messages.len() < KEPT_MAX => {
+                let last_line = message.line;
+                self.messages.push(Seen { message, times: 1, last_line });
+            }
+            None => self.beyond += 1,
+        }
+    }
+}
+
+/// A message of sentences in the making.
+struct Window {
+    begins: Begins,
+    line: u64,
+    text: String,
+    lines_left: u32,
+}
+
+/// Reads a log.
+pub struct Log {
+    look: Vec<Finder<'static>>,
+    told: Told,
+    window: Option<Window>,
+    dump: Dump,
+    table: Table,
+    server: Server,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            look: WORTH_A_LOOK.iter().chain(&SETTINGS).map(Finder::new).collect(),
+            told: Told::default(),
+            window: None,
+            dump: Dump::default(),
+            table: Table::default(),
+            server: Server::default(),
+        }
+    }
+}
+
+/// Reads a log to its end.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(mut input: impl BufRead) -> io::Result<Told> {
+    let mut log = Log::default();
+    let mut line = Vec::new();
+    let mut number = 1;
+    loop {
+        line.clear();
+        let end = next_piece(&mut input, &mut line)?;
+        if line.is_empty() && end == End::Input {
+            return Ok(log.finish(number - 1));
+        }
+        log.line(&line, number);
+        number += u64::from(end == End::Line);
+    }
+}
+
+/// Why a piece ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Line,
+    /// A carriage return, or the piece is as long as one may be.
+    Piece,
+    Input,
+}
+
+/// Takes the next piece of a line (rule `stream`).
+fn next_piece(input: &mut impl BufRead, piece: &mut Vec<u8>) -> io::Result<End> {
+    loop {
+        let ready = match input.fill_buf() {
+            Ok(ready) => ready,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if ready.is_empty() {
+            return Ok(End::Input);
+        }
+        let room = (LINE_BYTES_MAX - piece.len()).min(ready.len());
+        let stop = memchr::memchr2(b'\n', b'\r', &ready[..room]);
+        piece.extend_from_slice(&ready[..stop.unwrap_or(room)]);
+        match stop {
+            Some(at) => {
+                let end = if ready[at] == b'\n' { End::Line } else { End::Piece };
+                input.consume(at + 1);
+                return Ok(end);
+            }
+            None => input.consume(room),
+        }
+        if piece.len() == LINE_BYTES_MAX {
+            return Ok(End::Piece);
+        }
+    }
+}
+
+impl Log {
+    /// Takes a line, or a piece of one.
+    fn line(&mut self, line: &[u8], number: u64) {
+        let open = self.window.is_some() || self.table.is_open();
+        if !open && !self.look.iter().any(|finder| finder.find(line).is_some()) {
+            return;
+        }
+        if let Some(message) = self.dump.take(line, number) {
+            self.close();
+            self.told.add(message);
+        }
+        let text = clean(line);
+        for part in text.split("\\n") {
+            self.part(without_rank(part), number);
+        }
+    }
+
+    fn part(&mut self, text: &str, number: u64) {
+        self.told.environment.take(text);
+        if let Some(message) = self.table.take(text, number) {
+            self.told.add(message);
+        }
+        let lower = text.to_ascii_lowercase();
+        if let Some(message) = self.server.take(text, &lower, number) {
+            self.close();
+            self.told.add(message);
+            return;
+        }
+        if let Some(begins) = frameworks::begins(&lower) {
+            self.close();
+            let (text, lines_left) = (text.to_owned(), begins.lines());
+            self.window = Some(Window { begins, line: number, text, lines_left });
+        } else if let Some(window) = &mut self.window {
+            window.lines_left = window.lines_left.saturating_sub(1);
+            let blank = text.trim().is_empty();
+            if window.lines_left == 0 || blank && window.begins.ends_at_blank() {
+                self.close();
+                return;
+            }
+            window.text.push('\n');
+            window.text.push_str(text);
+        }
+        let done = self.window.as_ref().is_some_and(|window| {
+            window.text.len() > WINDOW_BYTES_MAX || window.begins.complete(&window.text)
+        });
+        if done {
+            self.close();
+        }
+    }
+
+    /// Reads the message in the making.
+    fn close(&mut self) {
+        let Some(window) = self.window.take() else { return };
+        for mut message in window.begins.read(&window.text) {
+            message.line = window.line;
+            self.told.add(message);
+        }
+    }
+
+    fn finish(mut self, lines: u64) -> Told {
+        self.close();
+        let rest = [self.table.finish(), self.dump.finish()];
+        rest.into_iter().flatten().for_each(|message| self.told.add(message));
+        if self.told.messages.is_empty()
+            && let Some(message) = self.server.finish()
+        {
+            self.told.add(message);
+        }
+        self.told.lines = lines;
+        self.told.settle();
+        self.told
+    }
+}
