@@ -8,6 +8,9 @@
 //! | `groups` | no-break, thin and narrow spaces between two digits are dropped, elsewhere they are blanks |
 //! | `rank` | what launchers put in front (`[rank0]: `, `0: `, `(EngineCore pid=7) `) is dropped from the lines of a message |
 
+/// Longest title of a terminal's window.
+const TITLE_CHARS_MAX: usize = 256;
+
 /// Plain text of a line.
 pub fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
@@ -23,7 +26,13 @@ pub fn clean(line: &[u8]) -> String {
                     }
                     chars.next();
                 }
-                Some(']') => while chars.next().is_some_and(|c| c != '\u{7}') {},
+                Some(']') => {
+                    // a title, if it ends
+                    let end = chars.clone().take(TITLE_CHARS_MAX).position(|c| c == '\u{7}');
+                    for _ in 0..end.map_or(1, |end| end + 1) {
+                        chars.next();
+                    }
+                }
                 _ => plain.push(' '),
             },
             '\u{a0}' | '\u{2009}' | '\u{202f}' => {
@@ -50,7 +59,7 @@ fn folded(c: char) -> char {
     const ZEROS: [char; 4] = ['\u{660}', '\u{6f0}', '\u{966}', '\u{ff10}'];
     let digit = ZEROS.iter().find_map(|zero| {
         let value = u32::from(c).wrapping_sub(u32::from(*zero));
-        (value < 10).then_some(char::from(b'0' + value as u8))
+        (value < 10).then(|| char::from(b'0' + value as u8))
     });
     digit.unwrap_or(match c {
         '\u{66b}' => '.',

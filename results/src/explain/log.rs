@@ -25,27 +25,42 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const WINDOW_BYTES_MAX: usize = 16 << 10;
 
 /// Pieces of the words of messages and of settings, as few as find all of them.
-const WORTH_A_LOOK: [&str; 17] = [
+const WORTH_A_LOOK: [&str; 21] = [
     "emory",
     "EMORY",
     "llocat",
     "LLOC",
+    "_alloc",
     "xhausted",
     "EXHAUSTED",
-    "locks",
-    "KV cache",
     "bfc_",
     "BFC",
     "in-use",
-    "_CONF",
-    "FLAGS_",
-    "tilization",
+    "pool size",
+    "room to grow",
+    "locks:",
+    "odel weights",
+    "KV cache",
+    "oncurrency",
+    "max seq len",
+    "reempt",
     "ersion",
     "==",
-    "bad_alloc",
+    "indows",
 ];
-/// And of settings, whose names are in capitals.
-const SETTINGS: [&str; 6] = ["XLA_", "TF_", "CUPY_", "PYTORCH_", "max_model_len", "max-model-len"];
+/// And of settings and platforms, whose names are written one way.
+const SETTINGS: [&str; 10] = [
+    "_CONF",
+    "_segments not",
+    "FLAGS_",
+    "XLA_",
+    "TF_",
+    "CUPY_",
+    "PYTORCH_",
+    "tilization",
+    "max_model_len",
+    "packages\\",
+];
 
 /// What a log tells.
 #[derive(Debug, Default)]
@@ -82,7 +97,9 @@ impl Told {
             one.framework == other.framework
                 && one.line.abs_diff(other.line) <= NEAR_LINES
                 && one.figures != other.figures
-                && (one.kind == Kind::Driver || !one.figures.is_empty() && one.kind == other.kind)
+                && (one.kind == other.kind && !one.figures.is_empty()
+                    || one.framework.is_torch() && one.figures.is_empty())
+                && other.kind != Kind::State
                 && one.figures.within(&other.figures)
         };
         self.messages.retain(|seen| !all.iter().any(|other| within(&seen.message, other)));
@@ -143,15 +160,36 @@ pub fn read(mut input: impl BufRead) -> io::Result<Told> {
     let mut log = Log::default();
     let mut line = Vec::new();
     let mut number = 1;
+    // bytes that are read line by line before the next look at all that is ready
+    let mut by_line = 0;
     loop {
+        if by_line == 0 {
+            let ready = fill(&mut input)?;
+            let (bytes, lines) = log.skimmed(ready);
+            by_line = if bytes == 0 { ready.len() } else { 0 };
+            input.consume(bytes);
+            number += lines;
+        }
         line.clear();
         let end = next_piece(&mut input, &mut line)?;
+        by_line = by_line.saturating_sub(line.len() + 1);
         if line.is_empty() && end == End::Input {
             return Ok(log.finish(number - 1));
         }
         log.line(&line, number);
         number += u64::from(end == End::Line);
     }
+}
+
+/// The next bytes; empty at the end of the input.
+fn fill(input: &mut impl BufRead) -> io::Result<&[u8]> {
+    // asked twice, since what is lent cannot be given on from a loop
+    while let Err(error) = input.fill_buf() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    input.fill_buf()
 }
 
 /// Why a piece ends.
@@ -166,11 +204,7 @@ enum End {
 /// Takes the next piece of a line (rule `stream`).
 fn next_piece(input: &mut impl BufRead, piece: &mut Vec<u8>) -> io::Result<End> {
     loop {
-        let ready = match input.fill_buf() {
-            Ok(ready) => ready,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
+        let ready = fill(input)?;
         if ready.is_empty() {
             return Ok(End::Input);
         }
@@ -192,15 +226,29 @@ fn next_piece(input: &mut impl BufRead, piece: &mut Vec<u8>) -> io::Result<End> 
 }
 
 impl Log {
+    /// Is a message being read?
+    fn open(&self) -> bool {
+        self.window.is_some() || self.table.is_open() || self.dump.is_open()
+    }
+
+    /// Is there a word that is worth a look?
+    fn worth_a_look(&self, text: &[u8]) -> bool {
+        self.look.iter().any(|finder| finder.find(text).is_some())
+    }
+
+    /// Bytes and lines at the beginning of what is ready that need no look at each of them.
+    fn skimmed(&self, ready: &[u8]) -> (usize, u64) {
+        let end = memchr::memrchr(b'\n', ready).map_or(0, |at| at + 1);
+        if self.open() || self.worth_a_look(&ready[..end]) {
+            return (0, 0);
+        }
+        (end, memchr::memchr_iter(b'\n', &ready[..end]).count() as u64)
+    }
+
     /// Takes a line, or a piece of one.
     fn line(&mut self, line: &[u8], number: u64) {
-        let open = self.window.is_some() || self.table.is_open();
-        if !open && !self.look.iter().any(|finder| finder.find(line).is_some()) {
+        if !self.open() && !self.worth_a_look(line) {
             return;
-        }
-        if let Some(message) = self.dump.take(line, number) {
-            self.close();
-            self.told.add(message);
         }
         let text = clean(line);
         for part in text.split("\\n") {
@@ -210,6 +258,10 @@ impl Log {
 
     fn part(&mut self, text: &str, number: u64) {
         self.told.environment.take(text);
+        if let Some(message) = self.dump.take(text, number) {
+            self.close();
+            self.told.add(message);
+        }
         if let Some(message) = self.table.take(text, number) {
             self.told.add(message);
         }
@@ -219,7 +271,8 @@ impl Log {
             self.told.add(message);
             return;
         }
-        if let Some(begins) = frameworks::begins(&lower) {
+        let goes_on = self.window.as_ref().is_some_and(|window| window.begins.goes_on(&lower));
+        if let Some(begins) = frameworks::begins(&lower).filter(|_| !goes_on) {
             self.close();
             let (text, lines_left) = (text.to_owned(), begins.lines());
             self.window = Some(Window { begins, line: number, text, lines_left });

@@ -92,7 +92,8 @@ fn number<'a>(text: &'a str, tokens: &mut Vec<Token<'a>>) -> usize {
     }
     let number = Number { digits: plain(&text[..end]) };
     let behind = &text[end..];
-    let blank = behind.len() - behind.trim_start_matches(' ').len();
+    // a line may be wrapped before the unit
+    let blank = behind.len() - behind.trim_start_matches([' ', '\n']).len();
     let letters = behind[blank..].bytes().take_while(u8::is_ascii_alphabetic).count();
     let name = &behind[blank..blank + letters];
     let size = unit(name, blank == 0).and_then(|unit| number.sized(unit));
@@ -216,6 +217,7 @@ mod tests {
             ("1.5kB", 1536),
             ("16.15G", 17_340_930_458),
             ("3 Gi", 3 << 30),
+            ("3.00\nGiB", 3 << 30),
             ("1,50 GiB", 1_610_612_736),
             ("1.024,00 MiB", 1 << 30),
             ("1,024.00 MiB", 1 << 30),
@@ -227,7 +229,7 @@ mod tests {
         ] {
             assert_eq!(size(text), Some(bytes), "{text}");
         }
-        for text in ["12.50 M", "12.50", "MiB", "99999999999999999999 GiB", "5 G"] {
+        for text in ["12.50 M", "12.50", "MiB", "99999999999999999999 GiB", "5 G", "5\nB"] {
             assert_eq!(size(text), None, "{text}");
         }
     }

@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 use vramlab_sim::driver::DriverExt;
-use vramlab_sim::kv::{KvError, NewSequence};
+use vramlab_sim::kv::NewSequence;
 
 use super::Tally;
 use super::cache::Cache;
+
+/// What a device gives at once (B).
+const GRANULE: u64 = 2 << 20;
 
 /// What a row's cache came to.
 struct Plan {
@@ -46,14 +49,19 @@ fn plan(row: &Value) -> Result<Plan, String> {
     let mut options = vec![("block_size", block_size.to_string())];
     let taken = ["weights_gib", "non_torch_gib", "activation_gib"].map(gib);
     let taken: u64 = taken.into_iter().flatten().sum();
-    let share = row["utilization"].as_f64().unwrap_or(1.0);
+    let mut share = row["utilization"].as_f64().unwrap_or(1.0);
     let capacity = match (gib("total_gib"), gib("kv_gib"), number("blocks")) {
         (Some(total), ..) => total,
-        (None, Some(kv), _) => kv,
+        (None, Some(kv), _) => {
+            // the device gives whole granules, so it has a little more
+            let capacity = kv.next_multiple_of(GRANULE) + GRANULE;
+            share = kv as f64 / capacity as f64;
+            capacity
+        }
         (None, None, Some(blocks)) => {
             // of the first servers: every block can be used; ours keeps block 0
             options.push(("num_gpu_blocks_override", (blocks + 1).to_string()));
-            (blocks + 1) * block_bytes
+            ((blocks + 1) * block_bytes).next_multiple_of(GRANULE)
         }
         _ => return Err(format!("no size in {row}")),
     };
@@ -74,8 +82,8 @@ fn plan(row: &Value) -> Result<Plan, String> {
         None => None,
         Some(length) => match cache.call(|cache, below| cache.begin(below, &new(length))) {
             Ok(admitted) => Some(Ok(admitted.blocks)),
-            Err(KvError::NoSpace(_)) => Some(Err(length)),
-            Err(other) => return Err(other.to_string()),
+            Err(error) if error.is_refusal() => Some(Err(length)),
+            Err(error) => return Err(error.to_string()),
         },
     };
     let counted = number("blocks").map_or(pool, |_| usable);

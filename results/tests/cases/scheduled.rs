@@ -200,8 +200,8 @@ impl Server {
 
 /// No room is an answer.
 fn refused(error: &KvError) -> Result<Answered, String> {
-    match error {
-        KvError::NoSpace(_) | KvError::OverChunk { .. } => Ok(Answered::OutOfMemory),
-        other => Err(other.to_string()),
+    match error.is_refusal() {
+        true => Ok(Answered::OutOfMemory),
+        false => Err(error.to_string()),
     }
 }

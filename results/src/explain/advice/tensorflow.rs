@@ -80,7 +80,7 @@ pub(super) const ADVICE: &[Advice] = &[
         "TensorFlow documentation, tf.recompute_grad, mixed precision",
     ),
     advice(
-        |case| case.bytes("free_bytes").is_none() && case.any(&[Shortage, Unknown]),
+        |case| case.bytes("chunks_free_bytes").is_none() && case.any(&[Shortage, Unknown]),
         |_| {
             "give vramlab explain the whole log: the dump below the message (bins, chunks, Limit, InUse) tells pieces from shortage".to_owned()
         },
@@ -99,7 +99,7 @@ pub(super) const ADVICE: &[Advice] = &[
         GUIDE,
     ),
     advice(
-        |case| case.bytes("free_bytes").is_some(),
+        |case| case.bytes("chunks_free_bytes").is_some(),
         |_| "see what lies where: vramlab inspect shows the dump by size".to_owned(),
         "vramlab inspect",
     ),

@@ -3,7 +3,7 @@
 //! | option | there since | does nothing |
 //! |---|---|---|
 //! | `max_split_size_mb` | 1.10 (pull request 44742) | for requests that are no larger than it, at least 20 MiB; with expandable segments or another back-end |
-//! | `garbage_collection_threshold` | 1.12 (pull request 74261) | without a memory fraction |
+//! | `garbage_collection_threshold` | 1.12 (pull request 74261) | for a request that fails: all whole idle segments were given back already; so it is never advised |
 //! | `expandable_segments` | 2.1 (pull request 96995); ROCm 2.12 (pull requests 173330, 177974) | on Windows, with another back-end; memory of other streams and of private pools stays where it is |
 //! | `empty_cache()` | 0.1.12 | at a failure: the allocator has done the same and tried again |
 //! | `set_per_process_memory_fraction` | 1.8 | |
@@ -50,7 +50,7 @@ pub(super) const ADVICE: &[Advice] = &[
             let (allowed, capacity) = (case.bytes("allowed_bytes"), case.bytes("capacity_bytes"));
             let of = capacity.map(|card| format!(" of {}", shown(card))).unwrap_or_default();
             format!(
-                "raise or remove the limit of {}{of}: torch.cuda.set_per_process_memory_fraction(…), or per_process_memory_fraction in the allocator's settings",
+                "raise or remove the limit of {}{of}: torch.cuda.set_per_process_memory_fraction(…)",
                 shown(allowed.unwrap_or(0))
             )
         },
@@ -173,22 +173,6 @@ pub(super) const ADVICE: &[Advice] = &[
     ),
     advice(
         |case| {
-            case.is(Fragmentation)
-                && case.finding.limit == Some(Limit::Fraction)
-                && case.has("torch", (1, 12))
-                && case.environment.alloc_option("garbage_collection_threshold").is_none()
-                && native(case)
-        },
-        |case| {
-            format!(
-                "{}: below the limit, old idle blocks are given back before it is reached",
-                export(case, "garbage_collection_threshold:0.8")
-            )
-        },
-        "PyTorch documentation, CUDA semantics: garbage_collection_threshold; since 1.12 (pytorch/pytorch#74261)",
-    ),
-    advice(
-        |case| {
             pieces(case)
                 && case.bytes("private_pool_bytes").is_some_and(|private| {
                     private * 4 >= case.bytes("allocated_bytes").unwrap_or(u64::MAX)
@@ -258,7 +242,7 @@ pub(super) const ADVICE: &[Advice] = &[
         EXPANDABLE,
     ),
     advice(
-        |case| case.message.kind != Kind::State,
+        |case| case.message.kind != Kind::State && case.may_have("torch", (1, 4)),
         |_| {
             "print torch.cuda.memory_summary() just before the failing step, and give it to vramlab explain".to_owned()
         },

@@ -87,13 +87,18 @@ impl Begins {
         match self {
             Self::Jax => 60,
             Self::Paddle => 25,
-            _ => 10,
+            _ => 16,
         }
     }
 
     /// Does an empty line end it?
     pub const fn ends_at_blank(self) -> bool {
         !matches!(self, Self::Jax | Self::Paddle)
+    }
+
+    /// Is this line, in small letters, surely a further one of it?
+    pub fn goes_on(self, lower: &str) -> bool {
+        self == Self::Jax && lower.contains("bufferassignment") && !lower.contains("exhausted")
     }
 
     /// Is all there that it may say?

@@ -12,7 +12,6 @@
 
 use vramlab_workloads::readers::states::bfc::{self, Part};
 
-use crate::explain::clean::clean;
 use crate::explain::message::{Figures, Framework, Kind, Message, Value};
 use crate::explain::tokens::{
     Like::{Number, Size, Word},
@@ -38,15 +37,20 @@ pub struct Dump {
 }
 
 impl Dump {
+    /// Is a dump being read?
+    pub const fn is_open(&self) -> bool {
+        self.first_line > 0
+    }
+
     /// Takes a line; gives the dump that ends before it.
-    pub fn take(&mut self, line: &[u8], number: u64) -> Option<Message> {
+    pub fn take(&mut self, text: &str, number: u64) -> Option<Message> {
         let quiet = number > self.last_line + QUIET_LINES;
         let before = if quiet { self.finish() } else { None };
-        let has = |words: &str| memchr::memmem::find(line, words.as_bytes()).is_some();
+        let has = |words: &str| text.contains(words);
         if has("totalMemory:") && has("freeMemory:") {
-            self.card(line);
+            self.card(text);
         }
-        let part = bfc::part(line).ok().flatten();
+        let part = bfc::part(text.as_bytes()).ok().flatten();
         let sums = has("in-use chunks") || has("memory_limit_:");
         let old = has("bfc_allocator") && has("Ran out of memory trying to allocate");
         if part.is_none() && !sums && !old {
@@ -64,14 +68,13 @@ impl Dump {
         self.last_line = number;
         match part {
             Some(part) => self.part(part),
-            None => self.sums(&clean(line)),
+            None => self.sums(text),
         }
         ended
     }
 
-    fn card(&mut self, line: &[u8]) {
-        let text = clean(line);
-        let tokens = tokens(&text);
+    fn card(&mut self, text: &str) {
+        let tokens = tokens(text);
         self.card = Figures::default();
         for (name, word) in
             [("capacity_bytes", "totalMemory"), ("free_at_start_bytes", "freeMemory")]
@@ -157,7 +160,7 @@ impl Dump {
         let Self { mut figures, first_line, used, free, largest, pieces, failed, .. } = dump;
         if used > 0 || free > 0 {
             figures.keep("chunks_in_use_bytes", Value::bytes(used));
-            figures.keep("free_bytes", Value::bytes(free));
+            figures.keep("chunks_free_bytes", Value::bytes(free));
             figures.replace("largest_free_bytes", Value::bytes(largest));
             figures.keep("free_pieces", Value::Count(pieces));
         }
@@ -254,12 +257,12 @@ mod tests {
             "Limit: 2048",
         ];
         for (number, line) in lines.iter().enumerate() {
-            assert_eq!(dump.take(line.as_bytes(), number as u64 + 1), None);
+            assert_eq!(dump.take(line, number as u64 + 1), None);
         }
         let message = dump.finish().expect("a dump");
         let bytes = |name| message.figures.bytes(name);
         assert_eq!(
-            [bytes("tried_bytes"), bytes("free_bytes"), bytes("largest_free_bytes")],
+            [bytes("tried_bytes"), bytes("chunks_free_bytes"), bytes("largest_free_bytes")],
             [Some(1536), Some(1280), Some(1024)]
         );
         assert_eq!(

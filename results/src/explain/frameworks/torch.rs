@@ -41,7 +41,7 @@ const DRIVER: &str = "any (the driver's own error)";
 /// Does a message begin with this line, in small letters?
 pub(super) fn begins(lower: &str) -> bool {
     let has = |words: &str| lower.contains(words);
-    let device = has("cuda") || has("hip") || has("xpu");
+    let device = has("cuda") || has("hip out") || has("hip error") || has("xpu");
     has("out of memory") && (device || has("tried to allocate"))
         || has("tried to allocate") && (has("capac") || has("gpu"))
         || has("memory allocation failed with oom on device")
@@ -68,11 +68,12 @@ pub(super) fn read(text: &str) -> Vec<Message> {
 fn pieces(text: &str) -> Vec<&str> {
     let lower = text.to_ascii_lowercase();
     let tries: Vec<usize> = lower.match_indices("tried to allocate").map(|(at, _)| at).collect();
-    let mut begins: Vec<usize> = tries
-        .iter()
-        .skip(1)
-        .map(|at| lower[..*at].rfind("out of memory").filter(|word| at - word < 40).unwrap_or(*at))
-        .collect();
+    let begin = |tries: &usize| {
+        let words = lower[..*tries].rfind("out of memory").filter(|words| tries - words < 40);
+        // with the word before it, which says on what
+        words.map_or(*tries, |words| lower[..words].trim_end().rfind(' ').map_or(0, |at| at + 1))
+    };
+    let mut begins: Vec<usize> = tries.iter().skip(1).map(begin).collect();
     begins.insert(0, 0);
     let ends = begins.iter().skip(1).copied().chain([text.len()]);
     begins.iter().zip(ends).map(|(begin, end)| &text[*begin..end]).collect()
@@ -98,7 +99,8 @@ fn one(text: &str) -> Option<Message> {
         // the beginning of a message that is cut is no error of the driver
         let own_error =
             ["error: out of memory", "alloc_failed", "erroroutofmemory", "errormemoryallocation"];
-        let cut = has("tried to allocate") || has("out of memory.");
+        let cut = ["cuda", "hip", "xpu"].iter().any(|on| has(&format!("{on} out of memory")))
+            || has("tried to allocate");
         if !own_error.iter().any(|words| has(words)) && !cut {
             return None;
         }
@@ -111,6 +113,17 @@ fn one(text: &str) -> Option<Message> {
 
 fn figures(tokens: &[Token<'_>]) -> Figures {
     let mut figures = Figures::default();
+    // `(free: N, total: N)`: whole bytes without a unit
+    if let Some(at) = places(tokens, &[Word("free"), Number, Word("total"), Number]).next() {
+        for (name, token) in [("free_bytes", &tokens[at + 1]), ("capacity_bytes", &tokens[at + 3])]
+        {
+            if let Token::Number(number) = token
+                && let Some(bytes) = number.whole()
+            {
+                figures.keep(name, Value::bytes(bytes));
+            }
+        }
+    }
     for (name, pattern, figure) in [
         ("tried_bytes", &[Word("tried"), Word("to"), Word("allocate"), Size][..], 3),
         ("tried_bytes", &[Word("trying"), Word("to"), Word("allocate"), Size], 3),
@@ -130,16 +143,6 @@ fn figures(tokens: &[Token<'_>]) -> Figures {
         ("private_pool_bytes", &[Size, Word("allocated"), Word("in"), Word("private")], 0),
     ] {
         figures.read(name, tokens, pattern, figure);
-    }
-    for (name, word) in [("free_bytes", "free"), ("capacity_bytes", "total")] {
-        // `(free: N, total: N)`, of a line that has nothing but whole bytes
-        if figures.get("allocated_bytes").is_none()
-            && let Some(at) = places(tokens, &[Word(word), Number]).next()
-            && let Token::Number(number) = &tokens[at + 1]
-            && let Some(bytes) = number.whole()
-        {
-            figures.keep(name, Value::bytes(bytes));
-        }
     }
     keep_processes(&mut figures, processes(tokens));
     figures

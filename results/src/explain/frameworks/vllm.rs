@@ -12,7 +12,7 @@
 //! | `Free memory on device (A/B GiB) on startup is less than desired GPU memory utilization (R, C)` | since 0.9: error |
 //! | `… is preempted by PreemptionMode.RECOMPUTE` | V0: warning |
 //!
-//! Figures are kept from line to line; an error is a message with all that was said before it. Source: vllm-project/vllm, `vllm/worker/worker.py` (V0),
+//! Figures are kept from line to line; an error is a message with all that was said before it, and what follows is of another server. Source: vllm-project/vllm, `vllm/worker/worker.py` (V0),
 //! `vllm/v1/core/kv_cache_utils.py`, `vllm/v1/worker/gpu_worker.py`, 0.2 to 0.15.
 
 use crate::explain::message::{Figures, Framework, Kind, Message, Value};
@@ -63,8 +63,10 @@ impl Server {
             self.first_line = line;
         }
         self.read(&tokens(text));
-        let kind = kind?;
-        Some(self.message(kind, line))
+        let message = self.message(kind?, line);
+        // what comes later is of another server
+        *self = Self::default();
+        Some(message)
     }
 
     /// What was said, if it was no error.

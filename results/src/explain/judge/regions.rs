@@ -38,7 +38,7 @@ impl Regions {
         let limit = size("limit_bytes");
         let in_use = size("in_use_bytes").or(size("in_use_chunks_bytes"));
         let held = size("pool_bytes").or(size("region_bytes"));
-        let free = size("free_bytes").or_else(|| Some(held.or(limit)? - in_use?));
+        let free = size("chunks_free_bytes").or_else(|| Some(held.or(limit)? - in_use?));
         Self {
             tried: size("rounded_bytes").or(size("tried_bytes")),
             limit,
