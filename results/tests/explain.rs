@@ -158,6 +158,15 @@ fn what_is_on_already_is_not_advised() {
 }
 
 #[test]
+fn a_server_that_fails_in_pytorch_is_told_what_its_cache_takes() {
+    let short =
+        TORCH.replace("4.75 GiB is reserved", "0.25 GiB is reserved").replace("9.50", "14.25");
+    let explained =
+        message(&format!("vLLM API server version 0.9.1 --gpu-memory-utilization 0.95\n{short}"));
+    assert!(explained.next[0].text.contains("(now 0.95)"), "{:?}", explained.next);
+}
+
+#[test]
 fn versions_that_lack_an_option_are_not_told_to_set_it() {
     let old = "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 3.00 GiB already allocated; 0 bytes free; 7.50 GiB reserved in total by PyTorch)";
     let explained = message(old);

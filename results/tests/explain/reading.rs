@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use vramlab::explain::Explained;
 
 use crate::messages;
 
@@ -25,14 +26,23 @@ pub(crate) fn check(record: &Value, logs: &[String]) -> Checked {
     let fuller = logs.iter().find(|log| text.lines().count() == 1 && log.contains(first));
     let text = fuller.map_or(text, String::as_str);
     let all = messages(text.as_bytes());
-    let [explained] = &all[..] else {
-        differ(format!("{} messages in {text:?}", all.len()));
+    // of several in one text, the one that the record is about has its figures
+    let equal = |one: &&Explained| {
+        let numbers = json!(one.numbers);
+        let figures = record["numbers"].as_object().into_iter().flatten();
+        figures.filter(|(name, wanted)| numbers.get(name.as_str()) == Some(*wanted)).count()
+    };
+    let Some(explained) = all.iter().rev().max_by_key(equal) else {
+        differ(format!("no message in {text:?}"));
         return checked;
     };
+    if reading_of(record).contains("climb") && all.len() > 2 && explained.climb.is_none() {
+        differ("no climb is named".to_owned());
+    }
     if record["framework"] != explained.framework {
         differ(format!("{} is not {}", explained.framework, record["framework"]));
     }
-    let reading = record["reading"].as_str().unwrap_or_default();
+    let reading = reading_of(record);
     let (allowed, limit) = allowed(reading);
     if !allowed.contains(explained.verdict.name()) {
         differ(format!("{} is none of {allowed:?} ({reading})", explained.verdict.name()));
@@ -52,6 +62,10 @@ pub(crate) fn check(record: &Value, logs: &[String]) -> Checked {
         }
     }
     checked
+}
+
+fn reading_of(record: &Value) -> &str {
+    record["reading"].as_str().unwrap_or_default()
 }
 
 /// The figure of this name; or, where we have no such name, one of the same value.

@@ -60,7 +60,7 @@ pub(super) const ADVICE: &[Advice] = &[
     advice(
         |case| {
             case.is(Shortage)
-                && case.has("paddle", (2, 3))
+                && case.may_have("paddle", (2, 3))
                 && case
                     .environment
                     .setting("FLAGS_use_cuda_managed_memory")
@@ -70,6 +70,17 @@ pub(super) const ADVICE: &[Advice] = &[
             "if time matters less, export FLAGS_use_cuda_managed_memory=true: the card then pages to host memory".to_owned()
         },
         "PaddlePaddle documentation, FLAGS_use_cuda_managed_memory; since 2.3",
+    ),
+    advice(
+        |case| {
+            case.environment.setting("FLAGS_allocator_strategy").is_none()
+                && !case.has("paddle", (2, 0))
+                && !naive(case)
+        },
+        |_| {
+            "before 2.0, export FLAGS_allocator_strategy=auto_growth: the old default takes one large piece at the start".to_owned()
+        },
+        FLAGS,
     ),
 ];
 

@@ -103,4 +103,11 @@ pub(super) const ADVICE: &[Advice] = &[
         |_| "see what lies where: vramlab inspect shows the dump by size".to_owned(),
         "vramlab inspect",
     ),
+    advice(
+        |case| case.bytes("limit_bytes").is_none(),
+        |_| {
+            "see with nvidia-smi what others hold: TensorFlow takes nearly all that is free when it begins, and no more later".to_owned()
+        },
+        GUIDE,
+    ),
 ];

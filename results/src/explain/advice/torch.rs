@@ -194,6 +194,17 @@ pub(super) const ADVICE: &[Advice] = &[
         "PyTorch performance tuning guide: preallocate memory for variable input length",
     ),
     advice(
+        |case| serves(case) && case.any(&[Shortage, Combined, Fragmentation]),
+        |case| {
+            let now = case.environment.setting("gpu_memory_utilization");
+            let now = now.map(|share| format!(" (now {share})")).unwrap_or_default();
+            format!(
+                "in vLLM, lower --gpu-memory-utilization{now}, or --max-num-seqs and --max-num-batched-tokens: the cache of keys and values is made to fill that share, and what runs beside it needs room"
+            )
+        },
+        "vLLM documentation, conserving memory",
+    ),
+    advice(
         |case| {
             case.any(&[Shortage, Combined])
                 || case.is(OtherProcess) && case.derived("shortfall_bytes") > 0
@@ -249,6 +260,12 @@ pub(super) const ADVICE: &[Advice] = &[
         "PyTorch documentation, torch.cuda.memory.memory_summary; since 1.4",
     ),
 ];
+
+/// Is it vLLM's server that failed?
+fn serves(case: &Case<'_>) -> bool {
+    let environment = case.environment;
+    environment.version("vllm").is_some() || environment.setting("gpu_memory_utilization").is_some()
+}
 
 /// Is idle memory in pieces what is in the way?
 fn pieces(case: &Case<'_>) -> bool {

@@ -27,6 +27,8 @@ pub(super) fn read(text: &str, tokens: &[Token<'_>]) -> Option<Message> {
     for (name, pattern, figure) in [
         ("tried_bytes", &[Word("allocate"), Size][..], 1),
         ("tried_bytes", &[Word("allocating"), Size], 1),
+        // in words and in bytes
+        ("tried_bytes", &[Word("request"), Word("for"), Size, Size], 3),
         ("tried_bytes", &[Word("request"), Word("for"), Size], 2),
         ("parameter_bytes", &[Word("parameter"), Word("allocation"), Size], 2),
         ("constant_bytes", &[Word("constant"), Word("allocation"), Size], 2),

@@ -158,6 +158,9 @@ fn processes(tokens: &[Token<'_>]) -> Vec<Quantity> {
     sizes.collect()
 }
 
+/// Names of the first of several other processes' memory.
+const OTHERS: [&str; 4] = ["other_1_bytes", "other_2_bytes", "other_3_bytes", "other_4_bytes"];
+
 /// Tells this process from the others (rule `own_process`).
 fn keep_processes(figures: &mut Figures, mut processes: Vec<Quantity>) {
     let size = |name: &str| figures.bytes(name);
@@ -182,6 +185,11 @@ fn keep_processes(figures: &mut Figures, mut processes: Vec<Quantity>) {
             figures.keep("process_bytes", Value::Bytes(mine));
             let at = processes.iter().position(|size| *size == mine);
             at.map(|at| processes.remove(at));
+        }
+    }
+    if processes.len() > 1 {
+        for (name, size) in OTHERS.iter().zip(&processes) {
+            figures.keep(name, Value::Bytes(*size));
         }
     }
     if !processes.is_empty() {

@@ -58,7 +58,8 @@ impl Server {
         }
         self.v1 |= has("available kv cache memory")
             || has("gpu kv cache size")
-            || has("free memory on device");
+            || has("free memory on device")
+            || has("kv cache is needed");
         if self.first_line == 0 {
             self.first_line = line;
         }
@@ -77,8 +78,9 @@ impl Server {
 
     fn message(&self, kind: Kind, line: u64) -> Message {
         let era = if self.v1 { "V1 (0.8 or later)" } else { "V0 (0.2 to 0.10)" };
+        let versions = if self.v1 { (Some((0, 8)), None) } else { (None, Some((0, 11))) };
         let figures = self.figures.clone();
-        Message { kind, figures, line, ..Message::new(Framework::Vllm, era) }
+        Message { kind, figures, line, versions, ..Message::new(Framework::Vllm, era) }
     }
 
     fn read(&mut self, tokens: &[Token<'_>]) {
