@@ -21,6 +21,8 @@ use super::message::{Kind, Message};
 pub const KEPT_MAX: usize = 200;
 /// Longest piece of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
+/// Longest line that may have been wrapped.
+const WRAPPED_BYTES_MAX: usize = 400;
 /// Longest message.
 const WINDOW_BYTES_MAX: usize = 16 << 10;
 
@@ -134,6 +136,8 @@ pub struct Log {
     look: Vec<Finder<'static>>,
     told: Told,
     window: Option<Window>,
+    /// The last line that began nothing, and its number: a message may begin in the middle of two.
+    before: (String, u64),
     dump: Dump,
     table: Table,
     server: Server,
@@ -145,6 +149,7 @@ impl Default for Log {
             look: WORTH_A_LOOK.iter().chain(&SETTINGS).map(Finder::new).collect(),
             told: Told::default(),
             window: None,
+            before: Default::default(),
             dump: Dump::default(),
             table: Table::default(),
             server: Server::default(),
@@ -272,10 +277,12 @@ impl Log {
             return;
         }
         let goes_on = self.window.as_ref().is_some_and(|window| window.begins.goes_on(&lower));
+        let before = std::mem::take(&mut self.before);
         if let Some(begins) = frameworks::begins(&lower).filter(|_| !goes_on) {
             self.close();
-            let (text, lines_left) = (text.to_owned(), begins.lines());
-            self.window = Some(Window { begins, line: number, text, lines_left });
+            self.begin(begins, number, text.to_owned());
+        } else if let Some(begins) = self.wrapped(&before, &lower, number) {
+            self.begin(begins, before.1, format!("{}\n{text}", before.0));
         } else if let Some(window) = &mut self.window {
             window.lines_left = window.lines_left.saturating_sub(1);
             let blank = text.trim().is_empty();
@@ -285,6 +292,8 @@ impl Log {
             }
             window.text.push('\n');
             window.text.push_str(text);
+        } else if text.len() <= WRAPPED_BYTES_MAX {
+            self.before = (text.to_owned(), number);
         }
         let done = self.window.as_ref().is_some_and(|window| {
             window.text.len() > WINDOW_BYTES_MAX || window.begins.complete(&window.text)
@@ -292,6 +301,18 @@ impl Log {
         if done {
             self.close();
         }
+    }
+
+    fn begin(&mut self, begins: Begins, line: u64, text: String) {
+        let lines_left = begins.lines();
+        self.window = Some(Window { begins, line, text, lines_left });
+    }
+
+    /// What begins with the line before and goes on in this one, if no message is being read.
+    fn wrapped(&self, before: &(String, u64), lower: &str, number: u64) -> Option<Begins> {
+        let follows = self.window.is_none() && !before.0.is_empty() && before.1 + 1 == number;
+        let both = || format!("{} {lower}", before.0.trim_end().to_ascii_lowercase());
+        follows.then(|| frameworks::begins(&both())).flatten()
     }
 
     /// Reads the message in the making.

@@ -96,7 +96,8 @@ fn number<'a>(text: &'a str, tokens: &mut Vec<Token<'a>>) -> usize {
     let blank = behind.len() - behind.trim_start_matches([' ', '\n']).len();
     let letters = behind[blank..].bytes().take_while(u8::is_ascii_alphabetic).count();
     let name = &behind[blank..blank + letters];
-    let size = unit(name, blank == 0).and_then(|unit| number.sized(unit));
+    let wrapped = behind[..blank].contains('\n') && letters == 1;
+    let size = unit(name, blank == 0).filter(|_| !wrapped).and_then(|unit| number.sized(unit));
     match size {
         Some(size) => {
             tokens.push(Token::Size(size));

@@ -59,7 +59,7 @@ pub fn begins(lower: &str) -> Option<Begins> {
     if has("out of memory error on gpu") || has("cannot allocate") && has("memory on gpu") {
         return Some(Begins::Paddle);
     }
-    if has("out of memory allocating") && has("bytes") && !has("exhausted")
+    if has("out of memory allocating") && (has("bytes") || has("cupy")) && !has("exhausted")
         || has("out of memory to allocate")
     {
         return Some(Begins::Cupy);

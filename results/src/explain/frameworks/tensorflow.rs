@@ -8,7 +8,7 @@
 //! | `totalMemory: A freeMemory: B` | the card, and what was free of it when the process began |
 //! | `OOM when allocating tensor with shape[128,225,225,3] and type float on …/device:GPU:0` | request: elements times bytes of an element |
 //!
-//! A dump has a line for each chunk; only sums are kept. Source: tensorflow `core/common_runtime/bfc_allocator.cc`, 0.8 to 2.15; `tsl/framework/bfc_allocator.cc`.
+//! A dump has a line for each chunk; only sums are kept. A sum or limit that it has already begins the next one. Source: tensorflow `core/common_runtime/bfc_allocator.cc`, 0.8 to 2.15; `tsl/framework/bfc_allocator.cc`.
 
 use vramlab_workloads::readers::states::bfc::{self, Part};
 
@@ -56,7 +56,10 @@ impl Dump {
         if part.is_none() && !sums && !old {
             return before;
         }
-        let begins = old || matches!(part, Some(Part::Failure { .. }));
+        let begins = old
+            || matches!(part, Some(Part::Failure { .. }))
+            || has("in-use chunks") && self.figures.get("in_use_chunks_bytes").is_some()
+            || matches!(part, Some(Part::Counter(b"Limit", _)) if self.figures.get("in_use_bytes").is_some());
         let ended = before.or_else(|| if begins { self.finish() } else { None });
         if self.first_line == 0 {
             // a counter alone, such as `Limit: 5`, may be of anything
