@@ -3,7 +3,7 @@
 //! A text without a message ends with exit code 3: what was given is not what the command reads, and a script can tell this from an answer. The message says what
 //! was looked for.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -38,7 +38,12 @@ pub fn run(args: &ExplainArgs, common: &Common) -> Outcome {
     let bad = |error: &dyn std::fmt::Display| Failure::input(format!("{name}: {error}"));
     let mut input = match file {
         Some(file) => bytes::open(file).map_err(Failure::input)?,
-        None => bytes::decompressed(io::stdin(), None).map_err(|e| bad(&e))?,
+        None => {
+            if io::stdin().is_terminal() && !common.quiet {
+                remark("vramlab: paste the message, then end it with Ctrl-D");
+            }
+            bytes::decompressed(io::stdin(), None).map_err(|e| bad(&e))?
+        }
     };
     let head = input.head(HEAD_BYTES).map_err(|e| bad(&e))?;
     if let Some(what) = not_utf8(&head) {

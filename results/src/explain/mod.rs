@@ -7,7 +7,7 @@
 //! | [`frameworks`] | how each program says it: one file a program |
 //! | [`message`] | a message and its figures |
 //! | [`environment`] | settings, versions and platform that the log names |
-//! | [`judge`] | what happened: the verdict, and the arithmetic |
+//! | [`mod@judge`] | what happened: the verdict, and the arithmetic |
 //! | [`advice`] | what to try next, with conditions and sources |
 //! | [`page`] | for people |
 
