@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use vramlab_sim::units::Bytes;
 
+use crate::cuda::Refusal;
+
 /// Version of the JSON object's shape.
 const SCHEMA: u32 = 1;
 
@@ -49,7 +51,7 @@ impl Probe {
         Self {
             schema: SCHEMA,
             vramlab: env!("CARGO_PKG_VERSION"),
-            driver: format!("{}.{}", driver_version / 1000, driver_version % 1000 / 10),
+            driver: version_text(driver_version),
             devices,
         }
     }
@@ -105,6 +107,11 @@ pub(crate) enum Trouble {
         /// The first one that it lacks.
         lacks: &'static str,
     },
+    /// The driver serves only older versions of CUDA.
+    OldVersion {
+        /// The newest that it serves, as `cuDriverGetVersion` gives it.
+        version: i32,
+    },
     /// The driver is there, but no device.
     NoDevice,
     /// The driver refused a call.
@@ -132,6 +139,12 @@ impl fmt::Display for Trouble {
                 "the CUDA driver found has no function {lacks}: it is older than CUDA 10.2, or no CUDA driver at all.\n\
                  What to do: install a newer NVIDIA driver, and look which libcuda.so.1 comes first on LD_LIBRARY_PATH.\n{ELSEWHERE}"
             ),
+            Self::OldVersion { version } => write!(
+                f,
+                "the CUDA driver found serves CUDA {}; at least 10.2 is needed.\n\
+                 What to do: install a newer NVIDIA driver, and look which libcuda.so.1 comes first on LD_LIBRARY_PATH.\n{ELSEWHERE}",
+                version_text(*version)
+            ),
             Self::NoDevice => write!(
                 f,
                 "no CUDA device: the driver is here, but it shows this process no GPU.\n\
@@ -142,6 +155,17 @@ impl fmt::Display for Trouble {
                 write!(f, "the CUDA driver refused {call}: {error}.\nWhat to do: {}", hint(error))
             }
         }
+    }
+}
+
+/// `13.0` for 13000.
+pub(crate) fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { call: refusal.call, error: refusal.error() }
     }
 }
 
