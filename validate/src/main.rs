@@ -4,6 +4,9 @@
 //! vramlab-validate [probe]                           what driver and devices are here, and what they can do
 //! vramlab-validate replay [WORKLOAD…] [--trace FILE] workloads and recordings through strategies, on the driver
 //! vramlab-validate compare …                         the same beside the simulated device, op by op
+//! vramlab-validate measure -o m.csv                  what each call costs, by size and state
+//! vramlab-validate fit m.csv -o device.toml          a device's file with those prices
+//! vramlab-validate report DIR                        one page of all that lies in a folder
 //! ```
 //!
 //! The driver is loaded when the program runs, so it builds and starts anywhere; where there is none it says so and exits 6.
@@ -15,7 +18,7 @@
 //! | `machine` | the driver behind the seams of strategies and workloads |
 //! | `inputs`, `options`, `run` | what is run, and how |
 //! | `watch` | a run as two machines see it |
-//! | `replay`, `compare` | the commands |
+//! | `replay`, `compare`, `measure`, `fit`, `report` | the commands |
 //! | `stop` | Ctrl-C |
 //! | `failure`, `output` | how commands end, and print |
 #![deny(unsafe_code)]
@@ -24,12 +27,15 @@ mod compare;
 #[allow(unsafe_code)]
 mod cuda;
 mod failure;
+mod fit;
 mod inputs;
 mod machine;
+mod measure;
 mod options;
 mod output;
 mod probe;
 mod replay;
+mod report;
 mod run;
 mod stop;
 mod watch;
@@ -57,11 +63,21 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// What driver and devices are here, and what they can do (the default)
-    Probe,
+    Probe {
+        /// Also takes a few MiB of each device for a moment, to see how ranges are aligned, shared and placed.
+        #[arg(long)]
+        layout: bool,
+    },
     /// Runs workloads and recordings through strategies, on the driver
     Replay(RunArgs),
     /// Runs each pair on the simulated device and on the driver: placements, driver calls, bytes and failures must be equal; times are compared
     Compare(RunArgs),
+    /// Measures what each call costs, by size and state, and writes it as CSV
+    Measure(measure::command::MeasureArgs),
+    /// Fits a device's file with a cost table to measurements, and says how good it is
+    Fit(fit::FitArgs),
+    /// One page of what lies in a folder: probe, measurements, fit, comparisons
+    Report(report::ReportArgs),
 }
 
 fn main() -> ExitCode {
@@ -77,9 +93,12 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: &Cli, stop: &Stop) -> Outcome {
-    match cli.command.as_ref().unwrap_or(&Command::Probe) {
-        Command::Probe => {
-            let found = cuda::probe()?;
+    match cli.command.as_ref().unwrap_or(&Command::Probe { layout: false }) {
+        Command::Probe { layout } => {
+            let mut found = cuda::probe()?;
+            if *layout {
+                found.look()?;
+            }
             let text = match cli.format {
                 Format::Json => found.to_json(),
                 Format::Table | Format::Markdown => found.to_string(),
@@ -88,5 +107,8 @@ fn dispatch(cli: &Cli, stop: &Stop) -> Outcome {
         }
         Command::Replay(args) => replay::command(args, cli.format, stop),
         Command::Compare(args) => compare::command(args, cli.format, stop),
+        Command::Measure(args) => measure::command::run(args, cli.format, stop),
+        Command::Fit(args) => fit::command(args, cli.format),
+        Command::Report(args) => report::command(args),
     }
 }

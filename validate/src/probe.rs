@@ -3,9 +3,14 @@
 use std::fmt;
 
 use serde::Serialize;
-use vramlab_sim::units::Bytes;
+use vramlab_sim::machine::Machine;
+use vramlab_sim::units::{Bytes, DeviceId};
 
 use crate::cuda::Refusal;
+use crate::failure::{Code, Failure};
+use crate::machine::{CudaMachine, Wanted};
+use crate::measure::command::cuda_layout;
+use crate::measure::layout::Layout;
 
 /// Version of the JSON object's shape.
 const SCHEMA: u32 = 1;
@@ -43,6 +48,8 @@ pub(crate) struct Device {
     pub(crate) managed: bool,
     /// Host and device may use managed memory at the same time.
     pub(crate) managed_concurrent: bool,
+    /// How it places ranges, if that was looked at.
+    pub(crate) layout: Option<Layout>,
 }
 
 impl Probe {
@@ -54,6 +61,21 @@ impl Probe {
             driver: version_text(driver_version),
             devices,
         }
+    }
+
+    /// Looks how each device places ranges, with a few MiB of it.
+    ///
+    /// # Errors
+    /// When a device has no room or the driver refuses.
+    pub(crate) fn look(&mut self) -> Result<(), Failure> {
+        let devices = self.devices.len();
+        let mut machine = CudaMachine::open(Wanted { devices, ..Wanted::default() })?;
+        for (number, device) in (0..).zip(&mut self.devices) {
+            let ended = |what| Failure::new(Code::Partial, format!("device {number}: {what}"));
+            machine.select(DeviceId(number)).map_err(ended)?;
+            device.layout = Some(cuda_layout(&mut machine).map_err(ended)?);
+        }
+        Ok(())
     }
 
     /// One JSON object on one line.
@@ -77,6 +99,9 @@ impl fmt::Display for Device {
             (Some(free), _) => Bytes(free).to_string(),
             (None, why) => format!("unknown ({})", why.as_deref().unwrap_or("not asked")),
         };
+        // the probe's own context is one of those that hold it
+        let taken =
+            self.free.map_or("-".to_owned(), |f| Bytes(self.total.saturating_sub(f)).to_string());
         let managed = match (self.managed, self.managed_concurrent) {
             (true, false) => "yes, but not by host and device at once".to_owned(),
             (managed, _) => yes_no(managed),
@@ -86,12 +111,16 @@ impl fmt::Display for Device {
             ("compute capability", self.compute.clone()),
             ("total memory", Bytes(self.total).to_string()),
             ("free memory", free),
+            ("context and others", taken),
             ("granule", self.granularity.map_or("-".to_owned(), |g| Bytes(g).to_string())),
             ("stream-ordered pools", yes_no(self.pools)),
             ("virtual memory (VMM)", yes_no(self.vmm)),
             ("managed memory", managed),
         ] {
             writeln!(f, "  {what:<22}{value}")?;
+        }
+        if let Some(layout) = &self.layout {
+            write!(f, "{layout}")?;
         }
         Ok(())
     }

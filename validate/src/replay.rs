@@ -73,7 +73,7 @@ pub(crate) fn command(args: &RunArgs, format: Format, stop: &Stop) -> Outcome {
 }
 
 fn row(input: &Input, spec: &Spec, args: &RunArgs, stop: &Stop) -> Result<Row, Failure> {
-    let wanted = Wanted { devices: input.devices, limit: args.limit(), paced: args.with_work };
+    let wanted = Wanted { devices: input.devices, limit: args.limit(), with_work: args.with_work };
     let mut machine = CudaMachine::open(wanted)?;
     let how = How { devices: machine.count(), host_ns: 0, with_work: args.with_work };
     let mut row = Row {

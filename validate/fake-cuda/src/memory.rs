@@ -8,7 +8,7 @@ use vramlab_sim::driver::{
 use vramlab_sim::machine::{Direction, Machine};
 use vramlab_sim::units::PoolId;
 
-use crate::enter::{Code, enter_device, exports, put};
+use crate::enter::{Code, enter, enter_device, exports, put};
 use crate::fake::{Fake, Kind, stream};
 
 /// `CUmemLocation`, passed by value.
@@ -16,7 +16,7 @@ use crate::fake::{Fake, Kind, stream};
 #[derive(Clone, Copy)]
 pub struct Location {
     kind: c_int,
-    _id: c_int,
+    id: c_int,
 }
 
 impl Location {
@@ -104,6 +104,32 @@ fn copy(
     fake.call(Call::Copy { from, to, size, direction, stream }).map(drop)
 }
 
+/// The beginning of `CUmemAllocationProp`.
+#[repr(C)]
+pub struct Properties {
+    _kind: c_int,
+    _handle_types: c_int,
+    location: Location,
+}
+
+exports! { enter;
+    cuMemGetAllocationGranularity(to: *mut usize, properties: *const Properties, _option: c_uint) |fake| {
+        if properties.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null, and read only at its beginning, as CUDA's struct has it
+        let device = unsafe { (&raw const (*properties).location.id).read() };
+        let about = usize::try_from(device).ok().and_then(|at| fake.settings.devices.get(at));
+        let granule = about.ok_or(Code::INVALID_DEVICE)?.options.granule as usize;
+        // SAFETY: the caller's pointer, as CUDA requires
+        unsafe { put(to, granule) }
+    };
+    cuDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) |_fake| {
+        // SAFETY: the caller's pointer, as CUDA requires
+        unsafe { put(to, std::ptr::without_provenance_mut(DEFAULT_POOL.0 as usize + 1)) }
+    };
+}
+
 exports! { enter_device;
     cuMemAlloc_v2(to: *mut u64, size: usize) |fake| {
         let got = address(fake.call(Call::Malloc { size: size as u64 })?)?;
@@ -148,10 +174,6 @@ exports! { enter_device;
     };
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, size: usize, queue: *mut c_void) |fake| {
         copy(fake, (from, to), size, Direction::DeviceToDevice, queue)
-    };
-    cuDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) |_fake| {
-        // SAFETY: the caller's pointer, as CUDA requires
-        unsafe { put(to, std::ptr::without_provenance_mut(DEFAULT_POOL.0 as usize + 1)) }
     };
     cuMemPoolCreate(to: *mut *mut c_void, properties: *const c_void) |fake| {
         if properties.is_null() {
@@ -208,14 +230,6 @@ exports! { enter_device;
     cuMemFreeAsync(address: u64, queue: *mut c_void) |fake| {
         fake.gone("cuMemFreeAsync", Kind::Memory, address)?;
         fake.call(Call::FreeAsync { address, stream: stream(queue) }).map(drop)
-    };
-    cuMemGetAllocationGranularity(to: *mut usize, properties: *const c_void, _option: c_uint) |fake| {
-        if properties.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let granule = fake.machine.options().granule as usize;
-        // SAFETY: the caller's pointer, as CUDA requires
-        unsafe { put(to, granule) }
     };
     cuMemAddressReserve(to: *mut u64, size: usize, _alignment: usize, _fixed: u64, _flags: c_ulonglong) |fake| {
         let got = address(fake.call(Call::Reserve { size: size as u64 })?)?;

@@ -28,6 +28,8 @@ use crate::output::{Format, print, remark, write_whole};
 use crate::run::{How, Ran, run};
 use crate::stop::Stop;
 
+pub(crate) use render::error;
+
 use check::{Check, Differences, Recorded};
 
 /// Version of the JSON objects' shape.
@@ -94,9 +96,8 @@ pub(crate) fn alike(profile: &Profile, machine: &CudaMachine) -> DeviceOptions {
     DeviceOptions {
         capacity: machine.limit(),
         context: 0,
+        host_capacity: machine.limit(),
         granule: machine.granule(),
-        // the limit counts whole granules, see the machine
-        pack_small: false,
         any_size: false,
         families: machine.families(),
         ..profile.options.clone()
@@ -110,7 +111,7 @@ fn pair(
     args: &RunArgs,
     stop: &Stop,
 ) -> Result<Pair, Failure> {
-    let wanted = Wanted { devices: input.devices, limit: args.limit(), paced: args.with_work };
+    let wanted = Wanted { devices: input.devices, limit: args.limit(), with_work: args.with_work };
     let mut real = CudaMachine::open(wanted)?;
     let (devices, limit) = (real.count(), real.limit());
     let options = alike(profile, &real);

@@ -10,6 +10,8 @@ use super::{Refusal, check, get};
 
 /// The host touches a byte in each page of this size.
 const PAGE: usize = 4096;
+/// What `malloc` promises; more would have all of it touched to be zeroed.
+const ALIGN: usize = 16;
 
 /// A range of host memory.
 pub(crate) struct HostRange {
@@ -33,7 +35,8 @@ impl HostRange {
 
     /// The process's own memory; `None` if it has no room.
     pub(crate) fn pageable(size: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(size, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        let layout =
+            Layout::from_size_align(size, ALIGN).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout's size is not 0
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Self { start, size, pinned: false })
@@ -51,7 +54,7 @@ impl HostRange {
                 sys::cuMemFreeHost(self.start.as_ptr().cast())
             });
         }
-        if let Ok(layout) = Layout::from_size_align(self.size, PAGE) {
+        if let Ok(layout) = Layout::from_size_align(self.size, ALIGN) {
             // SAFETY: allocated by `pageable` with the same layout; this value, its only owner, ends here
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }

@@ -128,6 +128,7 @@ fn device(number: c_int) -> Result<Device, Trouble> {
             handle,
             Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         )? > 0,
+        layout: None,
     })
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Books {
     pub(super) taken: u64,
     /// Of these, what the pools hold.
     pooled: u64,
+    /// Bytes of live ranges of the pools.
+    pool_used: u64,
     pub(super) ranges: BTreeMap<Address, Range>,
     pub(super) host: BTreeMap<Address, Range>,
     pub(super) handles: Vec<HandleState>,
@@ -137,7 +139,8 @@ impl Books {
             }
             RangeKind::Managed => change(&mut self.held.managed, range.asked),
             RangeKind::Host => change(&mut self.held.host, range.asked),
-            RangeKind::Reserved | RangeKind::Pool => {}
+            RangeKind::Pool => change(&mut self.pool_used, range.asked),
+            RangeKind::Reserved => {}
         }
         self.peaks();
     }
@@ -148,6 +151,11 @@ impl Books {
         held.peak_device_used = held.peak_device_used.max(held.device_used);
         held.peak_managed = held.peak_managed.max(held.managed);
         held.peak_host = held.peak_host.max(held.host);
+    }
+
+    /// Bytes that the pools hold and nobody uses.
+    pub(super) fn pool_free(&self) -> u64 {
+        self.pooled.saturating_sub(self.pool_used)
     }
 
     /// The pools hold so much now.

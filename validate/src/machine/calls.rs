@@ -65,7 +65,7 @@ impl CudaMachine {
         if size == 0 {
             return Err(invalid(CALL, "found size 0, expected at least 1 byte"));
         }
-        let taken = self.device().granules(size)?;
+        let taken = self.device().malloc_takes(size)?;
         let address = calls::malloc(size).map_err(|e| self.refused(CALL, size, &e))?;
         let made = self.next_made();
         let range = (RangeKind::Malloc, size, taken);
@@ -100,6 +100,7 @@ impl CudaMachine {
         let Some(bytes) = bytes else {
             return Err(invalid(CALL, format!("found size {size}, expected 1 byte or more")));
         };
+        self.device().check_host(size)?;
         let range = if pinned { HostRange::pinned(bytes) } else { Ok(HostRange::pageable(bytes)) };
         let full = || DriverError::OutOfMemory { asked: size, free: 0 };
         let range = match range {
@@ -149,10 +150,7 @@ impl CudaMachine {
                 _ => None,
             }
         };
-        let reaches = |address: Address| {
-            let place = books.physical(address);
-            place.is_some() || size == 0
-        };
+        let reaches = |address: Address| size == 0 || books.physical(address).is_some();
         let done: Result<bool, Refusal> = match direction {
             Direction::HostToDevice => {
                 let end = host(from).ok_or_else(|| outside(from, "host"))?;

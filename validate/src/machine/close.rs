@@ -38,9 +38,10 @@ impl CudaMachine {
             };
             note(self.enter(at));
             note(calls::synchronize());
-            if at == 0 {
-                // of whatever device they are, events outlive none
-                self.scratch = None;
+            if let Some(found) = self.scratch.iter().position(|scratch| scratch.at == at) {
+                let scratch = self.scratch.swap_remove(found);
+                note(calls::free(scratch.device));
+                note(scratch.host.give_back());
             }
             for left in self.left(at) {
                 note(self.give_back(at, left));

@@ -16,6 +16,8 @@ use crate::probe::Trouble;
 const CREATED_STREAMS: u32 = 1 << 31;
 /// Physical granule of a device that cannot tell it.
 const GRANULE: u64 = 2 << 20;
+/// Requests up to this size share granules (pytorch/pytorch#17120).
+const SHARED_MAX: u64 = 1 << 20;
 /// Without a limit a run takes at most so many hundredths of what is free at the start.
 const LIMIT_PERCENT: u64 = 90;
 
@@ -46,8 +48,9 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Makes the context of a device and makes it current. `limit`: most bytes to hold; if not given, most of what is free.
-    pub(super) fn open(number: c_int, limit: Option<u64>) -> Result<Self, Trouble> {
+    /// Makes the context of a device and makes it current. `limit`: most bytes to hold; if not given, most of what is free. `aside`: bytes of it
+    /// that are not the run's.
+    pub(super) fn open(number: c_int, limit: Option<u64>, aside: u64) -> Result<Self, Trouble> {
         let (_, compute) = cuda::about(number)?;
         let (pools, vmm, managed) = cuda::families_of(number)?;
         let context = calls::context(number)?;
@@ -60,7 +63,7 @@ impl Device {
             context: Some(context),
             families: Families { pools, vmm, managed, host: true, files: false },
             granule,
-            limit: most.min(free) / granule * granule,
+            limit: most.min(free).saturating_sub(aside) / granule * granule,
             other: 0,
             books: Books::default(),
             streams: BTreeMap::new(),
@@ -76,6 +79,16 @@ impl Device {
         self.limit.saturating_sub(self.books.taken).saturating_sub(self.other)
     }
 
+    /// Is there room for so many more bytes of host memory? Host memory and managed ranges together stay within the limit too.
+    ///
+    /// # Errors
+    /// When the limit does not leave so much.
+    pub(super) fn check_host(&self, asked: u64) -> Result<(), DriverError> {
+        let held = &self.books.held;
+        let free = self.limit.saturating_sub(held.host).saturating_sub(held.managed);
+        if asked > free { Err(DriverError::OutOfMemory { asked, free }) } else { Ok(()) }
+    }
+
     /// Whole granules for so many bytes.
     ///
     /// # Errors
@@ -85,6 +98,21 @@ impl Device {
         round_up(asked, self.granule)
             .filter(|taken| *taken <= room)
             .ok_or(DriverError::OutOfMemory { asked, free: room })
+    }
+
+    /// What a malloc takes of the limit (rule `limit`).
+    ///
+    /// # Errors
+    /// When the limit does not leave so much.
+    pub(super) fn malloc_takes(&self, asked: u64) -> Result<u64, DriverError> {
+        if asked > SHARED_MAX {
+            return self.granules(asked);
+        }
+        let room = self.room();
+        if asked > room {
+            return Err(DriverError::OutOfMemory { asked, free: room });
+        }
+        Ok(asked)
     }
 
     /// A number that no stream has.

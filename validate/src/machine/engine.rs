@@ -1,6 +1,6 @@
 //! What only the engine may ask of the machine.
 
-use vramlab_sim::driver::{Address, DriverError, DriverExt};
+use vramlab_sim::driver::{Address, DriverError};
 use vramlab_sim::machine::{
     CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, RangeKind, Stamp, Toucher,
 };
@@ -8,33 +8,42 @@ use vramlab_sim::units::{DeviceId, Nanos, StreamId};
 
 use super::books::{Keep, invalid};
 use super::{CudaMachine, failed};
+use crate::cuda::host::HostRange;
+use crate::cuda::{Refusal, calls};
 
 /// Most bytes of a copy that names no memory; longer ones are queued in pieces.
-const SCRATCH: u64 = 32 << 20;
+pub(super) const SCRATCH: u64 = 32 << 20;
 
-/// Memory for copies that name none.
-#[derive(Clone, Copy)]
+/// Memory for copies that name none. It is in no books: the limit is that much lower where there may be such copies.
 pub(super) struct Scratch {
-    device: Address,
-    host: Address,
+    /// The device that it is on.
+    pub(super) at: usize,
+    pub(super) device: Address,
+    pub(super) host: HostRange,
 }
 
 impl CudaMachine {
-    /// Memory for copies that name none, made at the first of them. It counts against the limit, and not as held.
-    fn scratch(&mut self) -> Result<Scratch, DriverError> {
-        if let Some(scratch) = self.scratch {
-            return Ok(scratch);
+    /// Memory for copies that name none, made at the first of them on a device.
+    fn ready_scratch(&mut self, call: &'static str) -> Result<(), DriverError> {
+        let at = self.current;
+        if self.scratch.iter().any(|scratch| scratch.at == at) {
+            return Ok(());
         }
-        let calls = self.calls;
-        let made = self.aside(|machine| -> Result<Scratch, DriverError> {
-            let device = machine.malloc(SCRATCH)?;
-            let host = machine.malloc_host(SCRATCH, true)?;
-            Ok(Scratch { device, host })
+        let made = self.aside(|_| -> Result<Option<Scratch>, Refusal> {
+            let Some(host) = HostRange::pinned(SCRATCH as usize)? else { return Ok(None) };
+            match calls::malloc(SCRATCH) {
+                Ok(device) => Ok(Some(Scratch { at, device, host })),
+                Err(refusal) => host.give_back().and(Err(refusal)),
+            }
         });
-        self.calls = calls;
-        let made = made?;
-        self.scratch = Some(made);
-        Ok(made)
+        match made {
+            Ok(Some(scratch)) => {
+                self.scratch.push(scratch);
+                Ok(())
+            }
+            Ok(None) => Err(DriverError::OutOfMemory { asked: SCRATCH, free: 0 }),
+            Err(refusal) => Err(self.refused(call, SCRATCH, &refusal)),
+        }
     }
 }
 
@@ -78,22 +87,32 @@ impl Machine for CudaMachine {
         bytes: u64,
         direction: Direction,
     ) -> Result<(), DriverError> {
-        let Scratch { device, host } = self.scratch()?;
-        let (from, to, direction) = match direction {
-            Direction::HostToDevice | Direction::Disk => (host, device, Direction::HostToDevice),
-            Direction::DeviceToHost => (device, host, direction),
-            Direction::DeviceToDevice | Direction::PeerToPeer => {
-                (device, device, Direction::DeviceToDevice)
-            }
+        const CALL: &str = "cudaMemcpyAsync";
+        self.ready_scratch(CALL)?;
+        self.stream(CALL, stream)?;
+        let at = self.current;
+        let scratch = self.scratch.iter().find(|scratch| scratch.at == at);
+        let queue = self.devices[at].streams.get(&stream);
+        let (Some(Scratch { device, host, .. }), Some((queue, _))) = (scratch, queue) else {
+            return Ok(());
         };
-        let calls = self.calls;
         let mut rest = bytes;
         while rest > 0 {
-            let piece = rest.min(SCRATCH);
-            self.copy(from, to, piece, direction, stream)?;
-            rest -= piece;
+            let piece = rest.min(SCRATCH) as usize;
+            match direction {
+                Direction::HostToDevice | Direction::Disk => {
+                    calls::copy_in(*device, (host, 0), piece, queue).map(drop)
+                }
+                Direction::DeviceToHost => {
+                    calls::copy_out((host, 0), *device, piece, queue).map(drop)
+                }
+                Direction::DeviceToDevice | Direction::PeerToPeer => {
+                    calls::copy_within(*device, *device, piece, queue)
+                }
+            }
+            .map_err(|e| failed(CALL, &e))?;
+            rest -= piece as u64;
         }
-        self.calls = calls;
         Ok(())
     }
 

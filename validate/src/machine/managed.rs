@@ -18,6 +18,7 @@ impl CudaMachine {
                 if size == 0 {
                     return Err(invalid(name, "found size 0, expected at least 1 byte"));
                 }
+                self.device().check_host(size)?;
                 let taken = self.device().granules(size)?;
                 let range =
                     families::malloc_managed(size).map_err(|e| self.refused(name, size, &e))?;

@@ -11,7 +11,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `limit` | the run holds at most so many bytes of a device: mallocs by whole granules, physical allocations, what pools hold, managed ranges. What goes beyond is out of memory without asking the driver; a pool may be over for the moment of a call |
+//! | `limit` | the run holds at most so many bytes of a device: mallocs above 1 MiB by whole granules and smaller ones, which devices have share granules, by their bytes; physical allocations, what pools hold, managed ranges. What goes beyond is out of memory without asking the driver; a pool that must grow although it has enough in pieces may be over for the moment of a call. Host memory and managed ranges together stay within it too |
 //! | `managed_fits` | managed ranges count against the limit, so never exceed what was free: a device is not oversubscribed |
 //! | `streams` | a workload's stream is made when it is first used, and waits for no other by itself |
 //! | `capture` | that a stream is captured is noted and answered; nothing is captured, so that all work runs |
@@ -53,8 +53,8 @@ pub(crate) struct CudaMachine {
     calls: [u64; CALL_KINDS],
     /// How many things were made so far.
     made: u64,
-    /// Reused for copies of a workload, which name no memory.
-    scratch: Option<engine::Scratch>,
+    /// Reused for copies of a workload, which name no memory; one for each device that has had any.
+    scratch: Vec<engine::Scratch>,
     /// The driver can tell the time between events.
     has_elapsed: bool,
 }
@@ -66,8 +66,8 @@ pub(crate) struct Wanted {
     pub(crate) devices: usize,
     /// Most bytes of each to hold; if not given, nine tenths of what is free.
     pub(crate) limit: Option<u64>,
-    /// Later times are waited for (rule `skip` of the clock).
-    pub(crate) paced: bool,
+    /// Work is queued: later times are waited for (rule `skip` of the clock), and memory for the workload's copies is set aside from the limit.
+    pub(crate) with_work: bool,
 }
 
 impl CudaMachine {
@@ -81,17 +81,18 @@ impl CudaMachine {
         let mut machine = Self {
             devices: Vec::new(),
             current: 0,
-            clock: Clock::new(wanted.paced),
+            clock: Clock::new(wanted.with_work),
             events: Vec::new(),
             spare_events: Vec::new(),
             calls: [0; CALL_KINDS],
             made: 0,
-            scratch: None,
+            scratch: Vec::new(),
             has_elapsed: cuda::calls::has_elapsed(),
         };
+        let aside = if wanted.with_work { engine::SCRATCH } else { 0 };
         for number in 0..count {
             // one that was opened before is released if this one cannot be
-            machine.devices.push(Device::open(number, wanted.limit)?);
+            machine.devices.push(Device::open(number, wanted.limit, aside)?);
         }
         machine.enter(0)?;
         Ok(machine)

@@ -109,6 +109,10 @@ impl CudaMachine {
             return Err(invalid(call, "found size 0, expected at least 1 byte"));
         }
         let device = self.device();
+        let room = device.room();
+        if size > room.saturating_add(device.books.pool_free()) {
+            return Err(DriverError::OutOfMemory { asked: size, free: room });
+        }
         let (Some(state), Some((queue, _))) =
             (&device.pools[pool.0 as usize], device.streams.get(&stream))
         else {
