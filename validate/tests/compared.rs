@@ -11,10 +11,17 @@ use traces::{Case, committed_cases, examples, shared_cases, shared_recordings};
 use vramlab_allocators::STRATEGIES;
 use vramlab_sim::machine::Memory;
 
-/// Those whose memory is a device's. The host's is wherever the host puts it.
+/// With options that take other calls of the driver.
+const VARIANTS: [&str; 3] = [
+    "torch.caching:expandable_segments=true",
+    "torch.caching:max_split_size_mb=32",
+    "paddle.auto_growth+stream_safe",
+];
+
+/// Those whose memory is a device's, and variants. The host's is wherever the host puts it.
 fn device_strategies() -> Vec<String> {
     let of_device = STRATEGIES.iter().filter(|strategy| strategy.memory != Memory::Host);
-    of_device.map(|strategy| strategy.name.to_owned()).collect()
+    of_device.map(|strategy| strategy.name).chain(VARIANTS).map(str::to_owned).collect()
 }
 
 /// What came of a comparison.

@@ -8,13 +8,14 @@ use std::ffi::c_void;
 pub(crate) struct Mapped(BTreeMap<u64, (u64, usize)>);
 
 impl Mapped {
-    /// Maps so many bytes for a simulated range: where they are. `None`: the process has no room. Pages come with their first touch.
+    /// Maps so many bytes for a simulated range: where they are, which is at the same address if that is free, so that ranges lie in the same order.
+    /// `None`: the process has no room. Pages come with their first touch.
     pub(crate) fn add(&mut self, simulated: u64, bytes: u64) -> Option<*mut c_void> {
         let size = usize::try_from(bytes).ok()?;
-        // SAFETY: a new anonymous mapping, which overlaps nothing
+        // SAFETY: a new anonymous mapping, which overlaps nothing: the address is a wish
         let start = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                std::ptr::without_provenance_mut(simulated as usize),
                 size,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,

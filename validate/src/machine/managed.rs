@@ -19,11 +19,14 @@ impl CudaMachine {
                     return Err(invalid(name, "found size 0, expected at least 1 byte"));
                 }
                 self.device().check_host(size)?;
-                let taken = self.device().granules(size)?;
+                let room = self.device().room();
+                if size > room {
+                    return Err(DriverError::OutOfMemory { asked: size, free: room });
+                }
                 let range =
                     families::malloc_managed(size).map_err(|e| self.refused(name, size, &e))?;
                 let (address, made) = (range.address(), self.next_made());
-                let about = (RangeKind::Managed, size, taken);
+                let about = (RangeKind::Managed, size, size);
                 self.device().books.add(address, about, made, Keep::Managed(range));
                 Ok(Answer::Address(address))
             }

@@ -111,7 +111,12 @@ impl CudaMachine {
         let device = self.device();
         let room = device.room();
         if size > room.saturating_add(device.books.pool_free()) {
-            return Err(DriverError::OutOfMemory { asked: size, free: room });
+            // before a driver refuses, the pool gives back what it does not use
+            let pool = self.known(call, pool)?;
+            let trimmed = families::pool_trim(pool, 0);
+            trimmed.map_err(|e| failed(call, &e))?;
+            self.ask_pools();
+            return Err(DriverError::OutOfMemory { asked: size, free: self.device().room() });
         }
         let (Some(state), Some((queue, _))) =
             (&device.pools[pool.0 as usize], device.streams.get(&stream))

@@ -36,6 +36,9 @@ const PYTORCH_OPS: [&str; 9] = [
     "capture_end",
 ];
 
+/// First line of our JSON Lines.
+const HEADER: &str = "{\"vramlab_trace\":1}\n";
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -124,7 +127,7 @@ fn name(path: &Path) -> String {
 fn listed(path: &Path) -> Case {
     let case: Value = serde_json::from_str(&text(path)).expect("JSON");
     let set = path.parent().and_then(Path::file_name).expect("a set").to_string_lossy();
-    let mut lines = String::new();
+    let mut lines = HEADER.to_owned();
     for op in case["ops"].as_array().map_or(&[][..], Vec::as_slice) {
         let stream = if set == "bfc" { None } else { op.get(3).and_then(Value::as_u64) };
         let line = match op[0].as_str() {
@@ -160,6 +163,6 @@ fn pytorch(path: &Path) -> Case {
         capacity: 100 << 20,
         granule: 2 << 20,
         placement: "first_fit".to_owned(),
-        text: lines.join("\n") + "\n",
+        text: format!("{HEADER}{}\n", lines.join("\n")),
     }
 }
