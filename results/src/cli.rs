@@ -65,6 +65,9 @@ enum Command {
     Advise(commands::advise::AdviseArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
+    /// Runs things on the real CUDA driver, and beside it: starts vramlab-validate
+    #[command(disable_help_flag = true)]
+    Validate(commands::validate::ValidateArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -110,6 +113,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
+        Some(Command::Validate(args)) => commands::validate::run(&args),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }
