@@ -5,6 +5,7 @@
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
+//! | [`explain`] | out-of-memory messages in plain words |
 //! | [`failure`] | errors with their exit codes |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
@@ -24,6 +25,7 @@ pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod described;
+pub mod explain;
 pub mod failure;
 pub mod inputs;
 pub mod job;
