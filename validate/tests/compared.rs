@@ -47,6 +47,10 @@ struct Sum {
 impl Sum {
     /// Adds the pairs of a run, and prints those that are not equal.
     fn add(&mut self, what: &str, ended: &Ended) {
+        if ended.code == 0 && ended.out.trim().is_empty() {
+            println!("{what}: nothing in it to be run");
+            return;
+        }
         assert!(ended.code <= 4 && ended.code != 2 && ended.code != 3, "{what}: {}", ended.err);
         ended.clean();
         for line in ended.out.lines() {
@@ -150,7 +154,12 @@ fn shared_recordings_have_no_differences() {
     };
     for recording in &recordings {
         let one = std::slice::from_ref(recording);
-        sum.add(recording, &compare(&fake, one, &specs, CAPACITY));
+        let ended = compare(&fake, one, &specs, CAPACITY);
+        if ended.code == 3 && ended.err.contains("found no recording that can be replayed") {
+            println!("{recording}: left out, no ops");
+            continue;
+        }
+        sum.add(recording, &ended);
     }
     sum.none(&format!("compare, {} recordings, {} strategies", recordings.len(), specs.len()));
 }
