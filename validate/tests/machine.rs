@@ -73,6 +73,15 @@ fn an_error_on_cue_ends_the_run_and_all_is_given_back() {
 }
 
 #[test]
+fn a_device_that_refuses_at_once_is_released() {
+    let fake = Fake::new().set("FAIL", "cuMemGetInfo_v2#1=unknown");
+    let ended = fake.run(&["replay", "churn"]);
+    assert_eq!(ended.code, 6, "{}", ended.err);
+    assert!(ended.err.contains("refused cuMemGetInfo_v2: CUDA_ERROR_UNKNOWN"), "{}", ended.err);
+    ended.clean();
+}
+
+#[test]
 fn the_limit_bounds_what_is_held() {
     let fake = Fake::new();
     let args = ["replay", "churn", "--limit", "64MiB", "--format", "json"];
