@@ -16,6 +16,7 @@ use vramlab_sim::units::{Bytes, Nanos};
 use crate::failure::Failure;
 use crate::inputs::small_text;
 use crate::row::Row;
+use crate::statistics::WarmUp;
 
 pub use vramlab_sim::device::profile::{self, Profile};
 
@@ -87,6 +88,10 @@ pub struct Input<'a> {
     pub sequences: bool,
     /// What becomes of its times.
     pub times: Times,
+    /// What of its requests is left out as warm-up where a steady state is looked for.
+    pub warm_up: WarmUp,
+    /// What its times rest on, where that is not measured.
+    pub assumes: Option<&'static str>,
     /// Fresh source.
     pub make: Box<MakeSource<'a>>,
     /// Where an op stands, for messages, if the input can tell.
@@ -105,6 +110,8 @@ impl<'a> Input<'a> {
             accesses: false,
             sequences: false,
             times: Times::None,
+            warm_up: WarmUp::default(),
+            assumes: None,
             make,
             place: None,
         }
@@ -215,6 +222,7 @@ pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
     row.capacity = place.capacity();
     row.seed = input.seed;
     row.times = input.times.text();
+    row.assumes = input.assumes;
     row
 }
 
@@ -303,7 +311,7 @@ pub fn run_pair(
             if report.kv.is_some() && !strategy.is_cache() {
                 row.notes.push(IN_BUFFERS.to_owned());
             }
-            Ok(row.fill(&report))
+            Ok(row.fill(&report, input.warm_up))
         }
         Err(
             error @ (RunError::Driver { .. }
