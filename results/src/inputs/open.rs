@@ -8,9 +8,9 @@ use vramlab_sim::trace::not_utf8;
 use vramlab_sim::units;
 use vramlab_workloads::readers::bytes::{self, Bytes};
 use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect, seems};
+use vramlab_workloads::readers::torch_history::check_ranges;
 use vramlab_workloads::readers::torch_snapshot as torch;
 
-use super::snapshot::check_ranges;
 use super::{LogInput, Made, Opened, Recorded, SnapshotInput, file_name};
 use crate::failure::Failure;
 
