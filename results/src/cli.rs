@@ -70,6 +70,8 @@ enum Command {
     /// Runs things on the real CUDA driver, and beside it: starts vramlab-validate
     #[command(disable_help_flag = true)]
     Validate(commands::validate::ValidateArgs),
+    /// Tables of published claims beside our figures, from experiment files
+    Tables(commands::tables::TablesArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -117,6 +119,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Validate(args)) => commands::validate::run(&args),
+        Some(Command::Tables(args)) => commands::tables::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramlab_allocators::registry::Strategy;
 use vramlab_allocators::{STRATEGIES, Spec, find};
-use vramlab_workloads::params::{ParamError, Params};
+use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self as workloads, Workload};
 
@@ -18,7 +18,8 @@ use super::print;
 use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
-use crate::job::{Input, Place, Times};
+use crate::job::{Input, Place};
+use crate::made;
 use crate::output::{Format, to_json, write_whole};
 use crate::room;
 use crate::row::Row;
@@ -325,26 +326,9 @@ fn seeded<'a>(
     rates: &Rates,
     name: &str,
 ) -> Result<Vec<Input<'a>>, Failure> {
-    let assumes = (workload.assumes)(params);
     let with = |seed| {
-        let (params, rates) = (params.clone(), *rates);
-        let make = move || {
-            let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
-                ParamError::BadFile { message } => Failure::input(message),
-                error => Failure::usage(error),
-            })?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(seed),
-            accesses: workload.carries.accesses,
-            sequences: workload.carries.sequences,
-            times: Times::AsGiven,
-            warm_up: args.warm_up,
-            assumes,
-            ..Input::new(name, Box::new(make))
-        })
+        let input = made::input(workload, params, seed, rates, name)?;
+        Ok(Input { warm_up: args.warm_up, ..input })
     };
     (0..args.seeds).map(with).collect()
 }

@@ -11,6 +11,7 @@ pub mod passes;
 pub mod program;
 pub mod replay;
 pub mod validate;
+pub mod tables;
 pub mod verify;
 
 use std::io::Write;

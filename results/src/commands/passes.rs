@@ -20,8 +20,10 @@ use super::compare::{CompareArgs, strategies};
 use super::{print, remark};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
+use crate::frame::metrics;
 use crate::inputs::Bad;
-use crate::job::{Input, Place, Times};
+use crate::job::{Input, Place};
+use crate::made;
 use crate::output::{Format, to_csv, to_json, write_whole};
 use crate::row::Row;
 use crate::runs;
@@ -75,18 +77,8 @@ impl Model {
     }
 
     fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
-        let (workload, params) = (self.workload, self.with_passes(passes)?);
-        let make = move || {
-            let source = (workload.build)(&params, 0, &rates).map_err(Failure::usage)?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(0),
-            accesses: workload.carries.accesses,
-            times: Times::AsGiven,
-            ..Input::new(format!("{} {passes}", workload.name), Box::new(make))
-        })
+        let name = format!("{} {passes}", self.workload.name);
+        made::input(self.workload, &self.with_passes(passes)?, 0, &rates, &name)
     }
 }
 
@@ -236,7 +228,7 @@ impl Asked<'_> {
     ) -> Result<Gave, Failure> {
         let run = &choice.plan.run;
         let (per, step_ns) = match run.tokens {
-            0 => ("step", after_first(row, model.params.text("steps").parse().unwrap_or(1))),
+            0 => ("step", metrics::step_ns(row).map(|(_, ns)| ns)),
             tokens => {
                 ("token", from(row, run.mark.as_deref().unwrap_or_default()).map(|ns| ns / tokens))
             }
@@ -276,10 +268,4 @@ impl Asked<'_> {
 fn from(row: &Row, mark: &str) -> Option<u64> {
     let begin = row.marks.iter().find(|known| known.name.starts_with(mark))?;
     Some(row.time_ns.saturating_sub(begin.time_ns))
-}
-
-/// A step after the first, which is made ready by it: moments are made, workers have a batch; or the only one (ns).
-fn after_first(row: &Row, steps: u64) -> Option<u64> {
-    let later = from(row, "step 1 ").map(|ns| ns / steps.saturating_sub(1).max(1));
-    later.or_else(|| from(row, "step 0 ").map(|ns| ns / steps.max(1)))
 }

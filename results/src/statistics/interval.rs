@@ -28,14 +28,24 @@ impl Interval {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         Some(Self { mean, half: half_around(mean, values)? })
     }
+
+    /// Of `count` values with this mean and sample standard deviation; none of fewer than two.
+    pub fn from_deviation(mean: f64, deviation: f64, count: usize) -> Option<Self> {
+        Some(Self { mean, half: half_of(deviation, count)? })
+    }
+}
+
+/// Half the width that `count` values of this sample standard deviation give; none of fewer than two.
+fn half_of(deviation: f64, count: usize) -> Option<f64> {
+    let degrees = count.checked_sub(1).filter(|n| *n > 0)?;
+    Some(student(degrees) * deviation / (count as f64).sqrt())
 }
 
 /// Half the width of the interval around `middle` that independent estimates of it give; none of fewer than two.
 pub(super) fn half_around(middle: f64, estimates: &[f64]) -> Option<f64> {
     let degrees = estimates.len().checked_sub(1).filter(|n| *n > 0)?;
     let squares: f64 = estimates.iter().map(|value| (value - middle).powi(2)).sum();
-    let deviation = (squares / degrees as f64).sqrt();
-    Some(student(degrees) * deviation / (estimates.len() as f64).sqrt())
+    half_of((squares / degrees as f64).sqrt(), estimates.len())
 }
 
 /// t(degrees, 0.975); beyond the table by the first term of its expansion, (z³ + z) / 4n.
