@@ -6,9 +6,11 @@ pub mod convert;
 pub mod inspect;
 pub mod list;
 pub mod measured;
+pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod sweep;
 pub mod tables;
 pub mod verify;
 
