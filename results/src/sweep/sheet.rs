@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use polars::prelude::{Column, DataFrame, NamedFrom, PolarsError, Series};
 use polars_io::SerReader;
-use polars_io::parquet::write::KeyValueMetadata;
+use polars_io::parquet::write::{KeyValueMetadata, StatisticsOptions};
 use polars_io::prelude::{ParquetCompression, ParquetReader, ParquetWriter};
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,7 @@ pub fn write(
     let sealed = Sealed::new(Replacement::create(path)?);
     let mut writer = ParquetWriter::new(&sealed)
         .with_compression(ParquetCompression::Snappy)
+        .with_statistics(StatisticsOptions::empty())
         .set_parallel(false)
         .with_key_value_metadata(Some(KeyValueMetadata::from_static(vec![(KEY.to_owned(), text)])))
         .batched(empty.schema())
