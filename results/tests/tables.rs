@@ -15,7 +15,7 @@ about = "Nothing is assumed."
 [[run]]
 id = "loop_{strategy}"
 workload = "fragment"
-set = { rounds = 10, number = 4096, hold = 3 }
+set = { rounds = 10, rows = 8192, hold = 3 }
 strategy = { torch = "torch.caching", floor = "bound.live_floor" }
 
 [[run]]
@@ -175,7 +175,7 @@ fn mistakes_are_told_with_file_and_line_before_anything_is_run() {
         (
             "rounds = 10",
             "rouds = 10",
-            "small.toml: line 5: run \"loop_{strategy}\": fragment has no parameter \"rouds\"",
+            "small.toml: line 5: run \"loop_floor\": fragment has no parameter \"rouds\"",
         ),
         (
             "loop_floor.overhead",
@@ -198,6 +198,11 @@ fn mistakes_are_told_with_file_and_line_before_anything_is_run() {
             "small.toml: line 26: found the rule \"about 1\"",
         ),
         ("each = [\"loop_*\"]", "each = [\"lop_*\"]", "no run is called \"lop_*\""),
+        (
+            "rows = 8192",
+            "rows = 0",
+            "small.toml: line 5: run \"loop_floor\": parameter rows: found \"0\"",
+        ),
         ("seeds = 3", "sedes = 3", "unknown field `sedes`"),
         ("seeds = 3", "seeds = 1000000000", "1000000003 runs, expected 100000 at most"),
     ] {

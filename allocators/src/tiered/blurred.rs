@@ -3,7 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `right` | each use that would be foreseen is foreseen with the given probability | - |
-//! | `wrong` | otherwise another buffer that is live then is named in its place, any of them alike: it comes in vain, unless it is soon used by chance | - |
+//! | `wrong` | otherwise a buffer is named in its place that is live then and will not be used soon: of 16 drawn ones that which is used last, or never again. It takes the link and a place | - |
 //! | `order` | what leaves is still chosen by the true next use, so that only the prefetches are worse | - |
 //!
 //! The draw is a hash of seed, work and buffer: the same use is right or wrong each time that it is looked at.
@@ -31,7 +31,18 @@ impl Blurred {
     fn draw(&self, work: u64, slot: u32) -> u64 {
         mix(mix(self.seed.wrapping_add(work)).wrapping_add(u64::from(slot)))
     }
+
+    /// Of some live buffers the one that is used last.
+    fn wrong(&self, draw: u64) -> u32 {
+        let drawn = (0..CANDIDATES).map(|i| mix(draw.wrapping_add(i)) % self.live.len() as u64);
+        let slots = drawn.map(|place| self.live[place as usize]);
+        let last = slots.max_by_key(|slot| self.inner.next_use(*slot).unwrap_or(u64::MAX));
+        last.unwrap_or_default()
+    }
 }
+
+/// Buffers that a wrong one is chosen from.
+const CANDIDATES: u64 = 16;
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 fn mix(value: u64) -> u64 {
@@ -82,7 +93,7 @@ impl Foresight for Blurred {
         for (work, slot) in &mut found[before..] {
             let draw = self.draw(*work, *slot);
             if draw > self.right {
-                *slot = self.live[(mix(draw) % self.live.len() as u64) as usize];
+                *slot = self.wrong(draw);
             }
         }
     }

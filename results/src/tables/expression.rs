@@ -1,4 +1,4 @@
-//! The arithmetic of a figure: numbers, `+ - * / ^`, parentheses, `min max abs sqrt`, and figures of runs.
+//! The arithmetic of a figure: numbers, `+ - * / ^`, parentheses, `min max abs sqrt ceil`, and figures of runs.
 //!
 //! A name is `RUN.METRIC` (`eager.peak_reserved`, `base.alloc_ns.p99`) or, where rows stand for one run each, a bare `METRIC`. Everything is
 //! an `f64`: bytes beyond 2^53 are rounded here, and exact in the frame.
@@ -28,6 +28,7 @@ pub enum Function {
     Max,
     Abs,
     Sqrt,
+    Ceil,
 }
 
 impl Function {
@@ -37,6 +38,7 @@ impl Function {
             "max" => Self::Max,
             "abs" => Self::Abs,
             "sqrt" => Self::Sqrt,
+            "ceil" => Self::Ceil,
             _ => return None,
         })
     }
@@ -48,6 +50,7 @@ impl Function {
             Self::Max => values.iter().copied().fold(first, f64::max),
             Self::Abs => first.abs(),
             Self::Sqrt => first.sqrt(),
+            Self::Ceil => first.ceil(),
         }
     }
 }
@@ -260,7 +263,7 @@ mod tests {
         assert_eq!(value("8 - 4 - 2"), 2.0);
         assert_eq!(value("(1 + 2) * -3"), -9.0);
         assert_eq!(value("1.5e3 / 1e-1"), 15_000.0);
-        assert_eq!(value("max(1, 3, 2) + min(4, 2) + abs(-1) + sqrt(9)"), 9.0);
+        assert_eq!(value("max(1, 3, 2) + min(4, 2) + abs(-1) + sqrt(9) + ceil(0.5)"), 10.0);
     }
 
     #[test]

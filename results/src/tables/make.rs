@@ -39,7 +39,7 @@ pub fn make(
         let needed = claims::needs(experiment, &cells, row)?;
         cells.iter_mut().for_each(|cell| cell.skipped |= !needed.contains(&cell.id));
     }
-    let runs = run::run_all(&file.name, &cells, quiet)?;
+    let runs = run::run_all(file, &cells, quiet)?;
     let given = Given::new(file, &cells, &runs);
     let wanted = |number: usize| row.is_none_or(|row| row == number);
     let claims = rows()

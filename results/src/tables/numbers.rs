@@ -24,17 +24,17 @@ pub fn number(value: f64) -> String {
     text
 }
 
-/// `12.34 ± 0.56`.
+/// `12.34 ± 0.56`: the interval with as many decimals as the mean, and with one at least where it is not whole.
 pub fn figure(figure: &Figure) -> String {
-    match figure.half {
-        None => number(figure.mean),
-        Some(half) => {
-            let digits =
-                decimals(figure.mean).max(usize::from(half != 0.0 && figure.mean.fract() == 0.0));
-            let digits = if half == 0.0 { decimals(figure.mean) } else { digits };
-            format!("{} ± {half:.digits$}", number(figure.mean))
-        }
-    }
+    let mean = number(figure.mean);
+    let Some(half) = figure.half else { return mean };
+    let half = match decimals(figure.mean) {
+        _ if mean.contains('e') => format!("{half:.2e}"),
+        _ if half == 0.0 => "0".to_owned(),
+        digits if half.fract() == 0.0 => format!("{half:.digits$}"),
+        digits => format!("{half:.*}", digits.max(1)),
+    };
+    format!("{mean} ± {half}")
 }
 
 #[cfg(test)]
@@ -65,6 +65,7 @@ mod tests {
         assert_eq!(with(12.345, Some(0.5)), "12.35 ± 0.50");
         assert_eq!(with(12.0, Some(0.0)), "12 ± 0");
         assert_eq!(with(12.0, Some(0.25)), "12 ± 0.2");
+        assert_eq!(with(1e-9, Some(2e-10)), "1.00e-9 ± 2.00e-10");
         assert_eq!(with(12.345, None), "12.35");
     }
 }

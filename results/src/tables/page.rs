@@ -30,8 +30,8 @@ pub struct Page {
 /// Titles of the claims' columns; those that end with `<` hold words.
 pub const CLAIM_TITLES: [&str; 5] = ["row", "claim<", "ours<", "rule<", "verdict<"];
 
-/// Figures that are shown one by one; of more, the least and the greatest.
-const SHOWN: usize = 3;
+/// Figures are shown one by one if their labels have no more characters than this; else the least and the greatest.
+const LABELS_MAX: usize = 60;
 
 impl Page {
     /// Cells of a claim's line.
@@ -128,14 +128,14 @@ fn ours(claim: &Claim) -> String {
     let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
     let list = |target: &Target| {
         let figures = target.figures.as_ref().ok()?;
-        Some(figures.iter().map(numbers::figure).collect::<Vec<_>>().join(" < "))
+        Some(figures.iter().map(numbers::figure).collect::<Vec<_>>().join(", "))
     };
     let there: Vec<(&Target, String)> =
         claim.targets.iter().filter_map(|target| Some((target, list(target)?))).collect();
     match there.as_slice() {
         [] => "-".to_owned(),
         [(_, only)] => only.clone() + &unit,
-        few if few.len() <= SHOWN => {
+        few if few.iter().map(|(target, _)| target.label.len()).sum::<usize>() <= LABELS_MAX => {
             let each = few.iter().map(|(target, text)| format!("{text}{unit} ({})", target.label));
             each.collect::<Vec<_>>().join(", ")
         }
@@ -146,7 +146,8 @@ fn ours(claim: &Claim) -> String {
             let (least, most) =
                 means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
             let (least, most) = (numbers::number(least), numbers::number(most));
-            format!("{least} to {most}{unit} ({} runs)", many.len())
+            let range = if least == most { least } else { format!("{least} to {most}") };
+            format!("{range}{unit} ({} runs)", many.len())
         }
     }
 }

@@ -17,6 +17,7 @@ use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self, Workload};
 
 use super::cells::{Cell, What};
+use super::experiment::Source;
 use crate::cli::DeviceArgs;
 use crate::failure::Failure;
 use crate::frame::{Metric, Run, Value};
@@ -95,8 +96,8 @@ fn open(cells: &[Cell]) -> Result<Recordings, Failure> {
 /// Runs all cells with all their seeds, in order: those of a cell follow each other.
 ///
 /// # Errors
-/// Parameters that are refused, and inputs that are bad.
-pub fn run_all(experiment: &str, cells: &[Cell], quiet: bool) -> Result<Vec<Run>, Failure> {
+/// With file and line: parameters that are refused, and inputs that are bad.
+pub fn run_all(file: &Source, cells: &[Cell], quiet: bool) -> Result<Vec<Run>, Failure> {
     let recordings = open(cells)?;
     let tasks: Vec<(&Cell, u64)> =
         cells.iter().flat_map(|cell| (0..cell.seeds).map(move |seed| (cell, seed))).collect();
@@ -104,12 +105,9 @@ pub fn run_all(experiment: &str, cells: &[Cell], quiet: bool) -> Result<Vec<Run>
     let runs = tasks
         .par_iter()
         .map(|(cell, seed)| {
-            let run = run(experiment, cell, *seed, &recordings);
+            let run = run(&file.name, cell, *seed, &recordings);
             progress.step();
-            run.map_err(|failure| Failure {
-                message: format!("{experiment}: run {}: {}", cell.id, failure.message),
-                ..failure
-            })
+            run.map_err(|e| file.bad(cell.at, format!("run {:?}: {e}", cell.id)))
         })
         .collect();
     progress.finish();
