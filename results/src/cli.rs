@@ -63,6 +63,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
+    /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
+    Explain(commands::explain::ExplainArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
     /// Tables of published claims beside our figures, from experiment files
@@ -116,6 +118,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Replay(args)) => commands::replay::run(&args, common),
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Tables(args)) => commands::tables::run(&args, common),
         Some(Command::Sweep(args)) => commands::sweep::run(&args, common),
