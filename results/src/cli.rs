@@ -72,6 +72,11 @@ enum Command {
     Validate(commands::validate::ValidateArgs),
     /// Tables of published claims beside our figures, from experiment files
     Tables(commands::tables::TablesArgs),
+    /// Runs every combination of the values in a grid, on all cores, or a shard of them
+    #[command(after_long_help = include_str!("sweep/grid.md"))]
+    Sweep(commands::sweep::SweepArgs),
+    /// Joins the shards of a sweep, and checks that each cell is there once
+    Merge(commands::merge::MergeArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -120,6 +125,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Validate(args)) => commands::validate::run(&args),
         Some(Command::Tables(args)) => commands::tables::run(&args, common),
+        Some(Command::Sweep(args)) => commands::sweep::run(&args, common),
+        Some(Command::Merge(args)) => commands::merge::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -23,6 +23,7 @@
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
 //! | [`output`] | table, json, csv, markdown |
+//! | [`sweep`] | grids of runs, in shards |
 //! | [`commands`] | one file a command |
 #![forbid(unsafe_code)]
 
@@ -49,4 +50,5 @@ pub mod runs;
 pub mod segments;
 pub mod serving;
 pub mod statistics;
+pub mod sweep;
 pub mod tables;

@@ -31,7 +31,7 @@ pub use table::render;
 use table::csv;
 
 /// Device of workloads unless another is named.
-const DEVICE: &str = "a100-80gb";
+pub(crate) const WORKLOAD_DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
 /// Strategies of the default comparison.
@@ -119,7 +119,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     // recordings alone run on devices of their own, see `room`
     let only_recordings = args.workloads.is_empty() && !args.trace.is_empty();
     let capacity = args.place.capacity.filter(|_| !only_recordings);
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), capacity)?;
+    let place = Place::new(args.place.device.as_deref().unwrap_or(WORKLOAD_DEVICE), capacity)?;
     if !args.passes.is_empty() {
         return super::passes::run(args, &place, common);
     }

@@ -30,7 +30,7 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "llama-3.1-8b, llama-3.1-70b, llama-2-7b, llama-2-13b or qwen3-30b-a3b",
     ),
-    doc("trace", "none", "-", "file of recorded requests; none: requests are drawn"),
+    doc("trace", "none", "file", "file of recorded requests; none: requests are drawn"),
     doc(
         "requests",
         "auto",
