@@ -67,6 +67,9 @@ enum Command {
     Explain(commands::explain::ExplainArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
+    /// Runs things on the real CUDA driver, and beside it: starts vramlab-validate
+    #[command(disable_help_flag = true)]
+    Validate(commands::validate::ValidateArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -113,6 +116,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
+        Some(Command::Validate(args)) => commands::validate::run(&args),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -12,8 +12,10 @@
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
 //! | [`measured`] | our models beside what was measured of real runs |
+//! | [`papers`] | small runs whose figures are compared with published ones |
 //! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`serving`] | our server beside measured runs of real ones |
+//! | [`statistics`] | intervals, warm-up, steady state |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -33,6 +35,7 @@ pub mod least;
 pub mod live;
 pub mod measured;
 pub mod output;
+pub mod papers;
 pub mod per_op;
 pub mod progress;
 pub mod room;
@@ -40,3 +43,4 @@ pub mod row;
 pub mod runs;
 pub mod segments;
 pub mod serving;
+pub mod statistics;
