@@ -2,16 +2,18 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`advise`] | settings searched and proved, rewrites of a recording, cards |
+//! | [`analysis`] | what happened in a run: lives, categories, causes of fragmentation |
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`failure`] | errors with their exit codes |
+//! | [`fit`] | what a run needs of a device, and the largest batch |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
 //! | [`least`] | the least device on which a run ends well |
 //! | [`room`] | how large a device a recording needs |
 //! | [`measured`] | our models beside what was measured of real runs |
-//! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`serving`] | our server beside measured runs of real ones |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
@@ -20,15 +22,17 @@
 //! | [`commands`] | one file a command |
 #![forbid(unsafe_code)]
 
+pub mod advise;
+pub mod analysis;
 pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod described;
 pub mod failure;
+pub mod fit;
 pub mod inputs;
 pub mod job;
 pub mod least;
-pub mod live;
 pub mod measured;
 pub mod output;
 pub mod per_op;
@@ -36,5 +40,4 @@ pub mod progress;
 pub mod room;
 pub mod row;
 pub mod runs;
-pub mod segments;
 pub mod serving;

@@ -71,7 +71,11 @@ impl Model {
         Ok(params)
     }
 
-    fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
+    /// Its run with these passes.
+    ///
+    /// # Errors
+    /// When a parameter or a pass is refused.
+    pub fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
         let (workload, params) = (self.workload, self.with_passes(passes)?);
         let make = move || {
             let source = (workload.build)(&params, 0, &rates).map_err(Failure::usage)?;

@@ -1,13 +1,67 @@
-//! What `vramlab advise` tells a person: the table of settings, and the advice below it.
+//! What `vramlab advise` tells a person: the table of settings, rewrites and cards, and the advice below them.
 
 use vramlab_sim::units::Bytes;
 
-use super::{HELPS_FROM, Tried, helps};
+use super::Advice;
+use crate::advise::card::Card;
+use crate::advise::trial::{HELPS_FROM, Trial};
+use crate::analysis::category::Categories;
+use crate::analysis::lives::Lives;
+use crate::analysis::shares;
 use crate::job::{Input, Place};
-use crate::output::{Grid, mib};
+use crate::output::{Grid, mib, plain};
 
-/// Heading and table, the figures of each device, and what else there is to say of the runs.
-pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> String {
+/// A recording and what is known of it.
+pub(super) struct Seen<'r, 'a> {
+    pub(super) input: &'r Input<'a>,
+    pub(super) lives: &'r Lives,
+    pub(super) categories: &'r Categories,
+}
+
+/// Sites and categories that are named where a run is out of memory.
+const HOLDERS: usize = 4;
+
+/// Heading and tables, the figures of each device, and what else there is to say of the runs.
+pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: bool) -> String {
+    let tried = &advice.tried;
+    let mut text = heading(seen.input, &advice.place, tried, markdown);
+    text += &settings(tried, top, markdown);
+    text += &of_each_device(tried);
+    for one in tried.iter().filter(|t| !t.row.ran()) {
+        text += &format!(
+            "{}: {}: {}\n",
+            one.verdict,
+            one.conf,
+            one.row.reason.as_deref().unwrap_or_default()
+        );
+    }
+    let shown = |trial: &&Trial| trial.rank <= top || trial.setting.pairs.len() <= 1;
+    for one in tried.iter().filter(|t| t.row.ran() && !t.row.notes.is_empty()).filter(shown) {
+        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
+    }
+    text += &idle(tried);
+    text += &rewrites(advice, markdown);
+    text += &cards(&advice.cards, markdown);
+    text
+}
+
+fn heading(input: &Input<'_>, place: &Place, tried: &[Trial], markdown: bool) -> String {
+    let first = tried.iter().find(|trial| trial.row.ran());
+    let floor = mib(first.map_or(0, |t| t.row.live_floor));
+    let (capacity, devices) = (Bytes(place.capacity()), first.map_or(0, |t| t.row.devices.len()));
+    let name = plain(&input.name);
+    let heading = if devices > 1 {
+        format!(
+            "{name} on {devices} devices of {capacity} each; of all together: live floor {floor} MiB, and what the table says"
+        )
+    } else {
+        format!("{name} on {capacity} of device memory, live floor {floor} MiB")
+    };
+    if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") }
+}
+
+/// The best, and in any case the defaults and the recorded settings.
+fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
     let mut grid = Grid::new(&[
         "rank",
         "setting<",
@@ -19,8 +73,8 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
         "driver calls",
         "stall ms",
     ]);
-    let ran = || tried.iter().filter(|t| t.row.ran());
-    for one in ran() {
+    let shown = |t: &&Trial| t.rank <= top || matches!(t.verdict, "default" | "recorded");
+    for one in tried.iter().filter(|t| t.ran()).filter(shown) {
         grid.row(vec![
             one.rank.to_string(),
             setting(one).to_owned(),
@@ -28,47 +82,117 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
             one.row.ooms.to_string(),
             one.row.alloc_retries.unwrap_or(0).to_string(),
             mib(one.row.peak_reserved),
-            one.saved
-                .map_or_else(String::new, |b| format!("{:+.1}", b as f64 / f64::from(1 << 20))),
+            one.saved.map_or_else(String::new, signed),
             one.row.memory_calls().to_string(),
-            format!("{:.2}", one.row.stall_total_ns as f64 / 1e6),
+            ms(one.row.stall_total_ns),
         ]);
     }
-    let floor = mib(ran().next().map_or(0, |t| t.row.live_floor));
-    let (capacity, devices) =
-        (Bytes(place.capacity()), ran().next().map_or(0, |t| t.row.devices.len()));
-    let heading = if devices > 1 {
-        format!(
-            "{} on {devices} devices of {capacity} each; of all together: live floor {floor} MiB, and what the table says",
-            input.name
-        )
-    } else {
-        format!("{} on {capacity} of device memory, live floor {floor} MiB", input.name)
-    };
-    let mut text = if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-    text += &grid.print(markdown);
-    text += "\n\n";
-    text += &of_each_device(tried);
-    for one in tried.iter().filter(|t| !t.row.ran()) {
+    let mut text = grid.print(markdown) + "\n\n";
+    let count = |verdict: &str| tried.iter().filter(|t| t.verdict == verdict).count();
+    let words = [
+        ("helps", "help"),
+        ("not enough", "are not enough"),
+        ("no help", "do not help"),
+        ("costs", "cost memory"),
+        ("does nothing here", "do nothing here"),
+        ("dominated", "were stopped, since a better one was known"),
+        ("not in this version", "are not in this version"),
+    ];
+    let counted = words.iter().map(|(verdict, words)| (count(verdict), words));
+    let counted: Vec<String> =
+        counted.filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
+    text += &format!("{} settings tried: {}\n", tried.len(), counted.join(", "));
+    text
+}
+
+/// What does nothing alone, in one line.
+fn idle(tried: &[Trial]) -> String {
+    let mut idle: Vec<&str> = tried
+        .iter()
+        .filter(|t| t.verdict == "does nothing here" && t.setting.pairs.len() == 1)
+        .map(|t| t.conf.as_str())
+        .collect();
+    idle.sort_unstable();
+    match idle.is_empty() {
+        true => String::new(),
+        false => format!(
+            "do nothing here, every request at the same address as with the defaults: {}\n",
+            idle.join(" ")
+        ),
+    }
+}
+
+fn rewrites(advice: &Advice, markdown: bool) -> String {
+    let mut text = String::new();
+    if !advice.rewritten.is_empty() {
+        let mut grid = Grid::new(&[
+            "if the program did<",
+            "failed",
+            "peak reserved MiB",
+            "against now",
+            "driver calls",
+            "stall ms",
+            "what was rewritten<",
+        ]);
+        for one in &advice.rewritten {
+            let row = &one.own.row;
+            grid.row(vec![
+                one.name.clone(),
+                row.failed().to_string(),
+                mib(row.peak_reserved),
+                signed(one.saved),
+                row.memory_calls().to_string(),
+                ms(row.stall_total_ns),
+                one.what.clone(),
+            ]);
+        }
         text += &format!(
-            "{}: {}: {}\n",
-            one.verdict,
-            one.conf,
-            one.row.reason.as_deref().unwrap_or_default()
+            "\nthe recording rewritten, with the settings that it has now (a rewrite is no recording: it asks for the same buffers in another order):\n{}\n",
+            grid.print(markdown)
         );
     }
-    for one in ran().filter(|t| !t.row.notes.is_empty()) {
-        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
+    for why in &advice.left_out {
+        text += &format!("{}\n", plain(why));
     }
     text
 }
 
-fn setting(tried: &Tried) -> &str {
+fn cards(cards: &[Card], markdown: bool) -> String {
+    let Some(first) = cards.first() else { return String::new() };
+    let mut grid =
+        Grid::new(&["setting<", "least MiB", "smallest card", "left on it MiB", "remark<"]);
+    for card in cards {
+        let name = if card.conf.is_empty() { "(defaults)" } else { &card.conf };
+        let again = card.fails_again.map(|more| format!("fails again with {}", Bytes(more)));
+        grid.row(vec![
+            name.to_owned(),
+            card.least.map_or_else(|| "no device is large enough".to_owned(), mib),
+            card.card.map_or_else(|| "none".to_owned(), |bytes| Bytes(bytes).to_string()),
+            card.margin.map_or_else(String::new, mib),
+            again.unwrap_or_default(),
+        ]);
+    }
+    format!(
+        "\nthe smallest card on which no request fails (searched by replay; {} MiB of a card are the context\u{2019}s):\n{}\n\n",
+        mib(first.context),
+        grid.print(markdown)
+    )
+}
+
+pub(super) fn setting(tried: &Trial) -> &str {
     if tried.conf.is_empty() { "(defaults)" } else { &tried.conf }
 }
 
+fn signed(bytes: i64) -> String {
+    format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.2}", ns as f64 / 1e6)
+}
+
 /// Lines for the devices of a run that has several: with the defaults, and with the best setting.
-fn of_each_device(tried: &[Tried]) -> String {
+fn of_each_device(tried: &[Trial]) -> String {
     let mut text = String::new();
     let (Some(default), Some(best)) = (tried.iter().find(|t| t.conf.is_empty()), tried.first())
     else {
@@ -89,37 +213,76 @@ fn of_each_device(tried: &[Tried]) -> String {
 }
 
 /// The advice in words.
-pub(super) fn answer(tried: &[Tried], place: &Place) -> String {
+pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
+    let tried = &advice.tried;
     let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
-    let (best, row) = (tried.iter().find(|t| t.row.ran()).unwrap_or(default), &default.row);
+    let row = &default.row;
     if !row.ran() {
         let why = row.reason.as_deref().unwrap_or_default();
         return format!("no advice: the run with the defaults ended early: {why}\n");
     }
-    if helps(&best.row, row) {
-        let gain = if row.failed() > 0 {
-            format!("requests that failed: {} with the defaults, none with it", row.failed())
-        } else {
-            format!(
-                "peak reserved falls from {} to {} MiB",
-                mib(row.peak_reserved),
-                mib(best.row.peak_reserved)
-            )
-        };
-        return format!("advice: PYTORCH_CUDA_ALLOC_CONF={}\n  {gain}\n", best.conf);
+    let mut text = match tried.iter().find(|t| t.verdict == "helps") {
+        Some(best) => helps(best, default),
+        None if row.failed() > 0 => {
+            let best = tried.iter().find(|t| t.ran()).unwrap_or(default);
+            format!("no setting helps: {}\n", why_all_fail(best, default, &advice.place))
+                + &holders(seen, default, &advice.place)
+        }
+        None => format!(
+            "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
+            mib(row.peak_reserved),
+            mib(row.live_floor),
+            HELPS_FROM * 100.0
+        ),
+    };
+    if let Some(recorded) = tried.iter().find(|t| t.verdict == "recorded" && t.helps(default)) {
+        text += &format!(
+            "  the recorded settings, {}, are better than the defaults: keep them\n",
+            plain(&recorded.conf)
+        );
     }
-    if row.failed() > 0 {
-        return format!("no setting helps: {}\n", why_all_fail(best, default, place));
-    }
-    format!(
-        "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
-        mib(row.peak_reserved),
-        mib(row.live_floor),
-        HELPS_FROM * 100.0
-    )
+    text + &program(advice, default)
 }
 
-fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
+fn helps(best: &Trial, default: &Trial) -> String {
+    let (row, new) = (&default.row, &best.row);
+    let gain = if row.failed() > 0 {
+        format!("requests that failed: {} with the defaults, none with it", row.failed())
+    } else {
+        format!(
+            "peak reserved falls from {} to {} MiB",
+            mib(row.peak_reserved),
+            mib(new.peak_reserved)
+        )
+    };
+    let cost = format!(
+        "driver calls: {} instead of {}; time lost to them: {} instead of {} ms",
+        new.memory_calls(),
+        row.memory_calls(),
+        ms(new.stall_total_ns),
+        ms(row.stall_total_ns)
+    );
+    format!("advice: {}\n  {gain}\n  {cost}\n", best.paste)
+}
+
+/// The rewrite that gains most, if one does.
+fn program(advice: &Advice, default: &Trial) -> String {
+    let gains = |one: &&super::Rewritten| one.own.helps(default) && one.saved < 0;
+    let passes = |one: &&super::Rewritten| default.row.failed() > 0 && one.own.row.failed() == 0;
+    let best = advice.rewritten.iter().filter(|one| gains(one) || passes(one));
+    match best.min_by_key(|one| (one.own.row.failed(), one.own.row.peak_reserved)) {
+        Some(best) => format!(
+            "  in the program: {} ({}): {} MiB reserved at the peak, {} requests fail\n",
+            best.name,
+            best.what,
+            mib(best.own.row.peak_reserved),
+            best.own.row.failed()
+        ),
+        None => String::new(),
+    }
+}
+
+fn why_all_fail(best: &Trial, default: &Trial, place: &Place) -> String {
     // The floor counts what fails, too.
     let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
     if needed > capacity {
@@ -149,14 +312,42 @@ fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
     format!("requests fail with every setting tried ({fewest}); the first{device}: {first}")
 }
 
+/// Of an exhaustion: how many bytes are missing, and what holds the peak.
+fn holders(seen: &Seen<'_, '_>, default: &Trial, place: &Place) -> String {
+    let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
+    if needed <= capacity {
+        return String::new();
+    }
+    let lives = seen.lives;
+    let list = |shares: Vec<(String, u64)>| {
+        let one = |(what, bytes): &(String, u64)| format!("{} {} MiB", plain(what), mib(*bytes));
+        shares.iter().take(HOLDERS).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let sites = shares::by_site(lives, lives.peak_op, HOLDERS);
+    let sites = sites.into_iter().map(|share| (share.what, share.bytes)).collect();
+    let mut categories = shares::by_category(lives, seen.categories, lives.peak_op);
+    categories.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+    let categories =
+        categories.into_iter().map(|share| (share.category.text().to_owned(), share.bytes));
+    format!(
+        "  it needs {} MiB ({} B) more; at the peak (op {}) memory is held by {}; by sites: {}\n",
+        mib(needed - capacity),
+        needed - capacity,
+        lives.peak_op,
+        list(categories.collect()),
+        list(sites)
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::verdict;
     use super::*;
+    use crate::advise::setting::Setting;
+    use crate::analysis::lives::tests::input;
     use crate::row::Row;
 
     /// A setting with so many failures and so many MiB at the peak.
-    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Tried {
+    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Trial {
         let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
         let row = Row {
             outcome: "ok",
@@ -166,21 +357,34 @@ mod tests {
             live_floor_of_one: live_floor,
             ..Row::default()
         };
-        Tried { rank: 1, conf: conf.into(), verdict: "", saved: Some(0), row }
+        Trial {
+            rank: 1,
+            conf: conf.into(),
+            verdict: "",
+            saved: Some(0),
+            paste: format!("PASTE={conf}"),
+            setting: Setting::recorded(conf),
+            digest: peak_mib,
+            stopped: false,
+            row,
+        }
     }
 
-    fn answer_of(best: Tried, default: Tried, capacity: u64) -> String {
+    fn answer_of(best: Trial, default: Trial, capacity: u64) -> String {
         let place = Place::for_recording(None, Some(Bytes(capacity << 20))).expect("a device");
-        answer(&[best, default], &place)
+        let mut tried = vec![best, default.clone()];
+        tried.iter_mut().for_each(|trial| trial.judge("", &default));
+        let (rewritten, left_out, cards) = (Vec::new(), Vec::new(), Vec::new());
+        let advice = Advice { place, tried, rewritten, left_out, cards };
+        let input = input(&[r#"{"op":"alloc","id":1,"size":943718400,"site":"a\u001b[2J"}"#]);
+        let lives = Lives::read(&input).expect("reads");
+        let categories = Categories::of(&lives, &input);
+        answer(&Seen { input: &input, lives: &lives, categories: &categories }, &advice)
     }
 
-    /// The first setting of a recording whose request fails with all of them had a lower peak, since it served less.
     #[test]
     fn a_lower_peak_is_no_help_while_requests_fail() {
-        let (lower, default) = (tried("a:1", 1, 500), tried("", 1, 1000));
-        assert!(!helps(&lower.row, &default.row));
-        assert_eq!(verdict("a:1", "", &lower.row, &default.row), "no help");
-        let text = answer_of(lower, default, 1000);
+        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 1000), 1000);
         assert_eq!(
             text,
             "no setting helps: requests fail with every setting tried (1 fail at best); the first: a request failed\n"
@@ -189,9 +393,7 @@ mod tests {
 
     #[test]
     fn fewer_failures_are_told_and_are_not_enough() {
-        let (fewer, default) = (tried("a:1", 306, 500), tried("", 315, 1000));
-        assert_eq!(verdict("a:1", "", &fewer.row, &default.row), "not enough");
-        let text = answer_of(fewer, default, 1000);
+        let text = answer_of(tried("a:1", 306, 500), tried("", 315, 1000), 1000);
         assert!(text.starts_with("no setting helps: "), "{text}");
         assert!(
             text.contains(
@@ -201,22 +403,24 @@ mod tests {
         );
     }
 
+    /// What holds the peak is named; a name with control characters moves no cursor.
     #[test]
     fn more_live_bytes_than_the_device_has_are_exhaustion() {
         let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
         assert_eq!(
             text,
-            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n"
+            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n  it needs 100.0 MiB (104857600 B) more; at the peak (op 0) memory is held by parameters 900.0 MiB; by sites: a·[2J 900.0 MiB\n"
         );
     }
 
     #[test]
     fn no_failure_any_more_is_help_even_at_a_higher_peak() {
-        let (none, default) = (tried("a:1", 0, 1100), tried("", 2, 1000));
-        assert_eq!(verdict("a:1", "", &none.row, &default.row), "helps");
-        assert_eq!(
-            answer_of(none, default, 1000),
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  requests that failed: 2 with the defaults, none with it\n"
+        let text = answer_of(tried("a:1", 0, 1100), tried("", 2, 1000), 1000);
+        assert!(
+            text.starts_with(
+                "advice: PASTE=a:1\n  requests that failed: 2 with the defaults, none with it\n"
+            ),
+            "{text}"
         );
     }
 
@@ -228,9 +432,9 @@ mod tests {
             "no setting helps: the defaults reserve 1000.0 MiB for 900.0 MiB of live buffers, and the best setting saves under 1 %\n"
         );
         let text = answer_of(tried("a:1", 0, 900), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"
+        assert!(
+            text.starts_with("advice: PASTE=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"),
+            "{text}"
         );
     }
 }
