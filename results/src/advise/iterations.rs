@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `names` | phases whose names are equal up to and with their first number (`step 21 forward`, `step 21 optimizer`) are one iteration; phases without a number belong to the one before. Of several kinds the most frequent counts |
 //! | `borders` | an iteration begins where, between the middles of the one before and its own, least is live: gradients that the next step frees belong to the one that made them |
-//! | `apart` | iterations can be put in another order if all that crosses their borders and is freed later is at most [`CARRIED_MAX`] of the peak; its frees are put at the end of its own iteration |
+//! | `apart` | iterations can be put in another order if what of each crosses its border and is freed later is at most [`CARRIED_MAX`] of the peak; its frees are put at the end of its own iteration |
 
 use std::collections::BTreeMap;
 
 use crate::analysis::lives::{Lives, NEVER};
 
-/// Bytes that may cross a border, as a share of the peak.
+/// Bytes of an iteration that may cross its border, as a share of the peak.
 pub const CARRIED_MAX: f64 = 0.02;
 /// Fewer iterations are none.
 const COUNT_MIN: usize = 3;

@@ -39,8 +39,8 @@ struct Cut {
     before: Vec<Step>,
     parts: Vec<Vec<Step>>,
     behind: Vec<Step>,
-    /// Bytes whose frees were put at the end of their own iteration.
-    carried: u64,
+    /// Of each iteration: bytes whose frees were put at its end.
+    carried: Vec<u64>,
     next_id: u32,
 }
 
@@ -65,10 +65,10 @@ pub fn all(
     found.extend(emptied(tape, iterations));
     let cut = Cut::of(tape, iterations);
     let peak = iterations.iter().map(|i| i.peak).max().unwrap_or(0);
-    if cut.carried as f64 > CARRIED_MAX * peak as f64 {
+    let carried = cut.carried.iter().copied().max().unwrap_or(0);
+    if carried as f64 > CARRIED_MAX * peak as f64 {
         left_out.push(format!(
-            "order, warm-up and buckets are not tried: {} B live across the borders of iterations",
-            cut.carried
+            "order, warm-up and buckets are not tried: {carried} B of an iteration live on in the next, and are freed there"
         ));
         return (found, left_out);
     }
@@ -145,7 +145,7 @@ impl Cut {
             before: Vec::new(),
             parts: vec![Vec::new(); iterations.len()],
             behind: Vec::new(),
-            carried: 0,
+            carried: vec![0; iterations.len()],
             next_id: 0,
         };
         let part_of = |op: u64| {
@@ -166,14 +166,14 @@ impl Cut {
                 }
                 Op::Free { id, stream } => match live.remove(&id) {
                     Some((id, home, size)) => {
-                        cut.carried += if home != here && home.is_some() { size } else { 0 };
+                        cut.carry(home, here, size);
                         (Op::Free { id, stream }, home.or(here))
                     }
                     None => continue,
                 },
                 Op::FreeDeferred { id } => match live.get(&id) {
                     Some((id, home, size)) => {
-                        cut.carried += if *home != here && home.is_some() { *size } else { 0 };
+                        cut.carry(*home, here, *size);
                         (Op::FreeDeferred { id: *id }, home.or(here))
                     }
                     None => continue,
@@ -201,6 +201,12 @@ impl Cut {
             }
         }
         cut
+    }
+
+    fn carry(&mut self, home: Option<usize>, here: Option<usize>, size: u64) {
+        if let Some(at) = home.filter(|_| home != here) {
+            self.carried[at] += size;
+        }
     }
 
     fn in_order(&self, order: &[usize]) -> Vec<Step> {

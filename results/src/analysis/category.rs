@@ -10,8 +10,8 @@
 //! | `scratch` | what is freed before anything else is asked for is a workspace: derived |
 //! | `phase` | a text names a phase. Loading: what stays is a parameter. Optimizer: what stays is its state, the rest is workspace. Forward: activations. Backward: gradients, if the size is a parameter's, or else activations (of what flows back): stated |
 //! | `loaded` | what stays to the end, and is born before the first buffer that lives through [`LONG`] others and is freed, is a parameter: derived |
-//! | `falling` | born where more long-lived buffers end than begin ([`LONG`] births around it): of a parameter's size, a gradient: derived |
-//! | `second` | what stays, is born later, and has the size of a parameter, is a state of the optimizer: derived |
+//! | `falling` | born where more long-lived buffers end than begin ([`LONG`] births around it): what is freed and has a parameter's size is a gradient: derived |
+//! | `second` | what stays, is born later, and has the size of a parameter, is a state of the optimizer (or a gradient that is zeroed in place): derived |
 //! | `long` | what lives through [`SHORT`] births of others and is freed is an activation: derived |
 //! | `short` | what lives shorter is a workspace: derived |
 //! | `unknown` | the rest: what stays and has no parameter's size |
@@ -175,7 +175,7 @@ fn tell(at: usize, life: &Life, said: &Said, births: &Births) -> Told {
     if stays && life.birth < births.loaded {
         return derived(Category::Parameters);
     }
-    if parameter && births.falling(at) && births.through[at] as usize >= SHORT {
+    if !stays && parameter && births.falling(at) && births.through[at] as usize >= SHORT {
         return derived(Category::Gradients);
     }
     match (stays, births.through[at] as usize) {

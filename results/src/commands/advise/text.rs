@@ -1,5 +1,7 @@
 //! What `vramlab advise` tells a person: the table of settings, rewrites and cards, and the advice below them.
 
+use std::collections::BTreeMap;
+
 use vramlab_sim::units::Bytes;
 
 use super::Advice;
@@ -27,22 +29,40 @@ pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: 
     let mut text = heading(seen.input, &advice.place, tried, markdown);
     text += &settings(tried, top, markdown);
     text += &of_each_device(tried);
-    for one in tried.iter().filter(|t| !t.row.ran()) {
-        text += &format!(
-            "{}: {}: {}\n",
-            one.verdict,
-            one.conf,
-            one.row.reason.as_deref().unwrap_or_default()
-        );
-    }
-    let shown = |trial: &&Trial| trial.rank <= top || trial.setting.pairs.len() <= 1;
-    for one in tried.iter().filter(|t| t.row.ran() && !t.row.notes.is_empty()).filter(shown) {
-        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
-    }
-    text += &idle(tried);
+    text += &remarks(tried);
     text += &rewrites(advice, markdown);
     text += &cards(&advice.cards, markdown);
     text
+}
+
+/// Refused settings by what refused them, settings that do nothing, and why; each said once.
+fn remarks(tried: &[Trial]) -> String {
+    let mut refused: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for one in tried.iter().filter(|t| !t.row.ran()) {
+        let reason = one.row.reason.as_deref().unwrap_or_default();
+        refused.entry((one.verdict, reason)).or_default().push(&one.conf);
+    }
+    let mut text = String::new();
+    for ((verdict, reason), settings) in refused {
+        text += &format!("{verdict}: {}: {reason}\n", settings.join(" "));
+    }
+    let idle = |t: &&Trial| t.verdict == "does nothing here" && t.setting.pairs.len() == 1;
+    let mut idle: Vec<&Trial> = tried.iter().filter(idle).collect();
+    idle.sort_by_key(|trial| &trial.conf);
+    if !idle.is_empty() {
+        let names: Vec<&str> = idle.iter().map(|trial| trial.conf.as_str()).collect();
+        text += &format!(
+            "do nothing here, every request at the same address as with the defaults: {}\n",
+            names.join(" ")
+        );
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    for note in idle.iter().flat_map(|trial| &trial.row.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    text + &notes.iter().map(|note| format!("  {note}\n")).collect::<String>()
 }
 
 fn heading(input: &Input<'_>, place: &Place, tried: &[Trial], markdown: bool) -> String {
@@ -73,8 +93,16 @@ fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
         "driver calls",
         "stall ms",
     ]);
-    let shown = |t: &&Trial| t.rank <= top || matches!(t.verdict, "default" | "recorded");
-    for one in tried.iter().filter(|t| t.ran()).filter(shown) {
+    let ours = |t: &Trial| matches!(t.verdict, "default" | "recorded");
+    let mut shown: Vec<&Trial> = Vec::new();
+    for one in tried.iter().filter(|trial| trial.ran()) {
+        // of settings that do the same only the simplest
+        let known = shown.iter().any(|other| other.same(one));
+        if ours(one) || (shown.len() < top && !known) {
+            shown.push(one);
+        }
+    }
+    for one in shown {
         grid.row(vec![
             one.rank.to_string(),
             setting(one).to_owned(),
@@ -103,23 +131,6 @@ fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
         counted.filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
     text += &format!("{} settings tried: {}\n", tried.len(), counted.join(", "));
     text
-}
-
-/// What does nothing alone, in one line.
-fn idle(tried: &[Trial]) -> String {
-    let mut idle: Vec<&str> = tried
-        .iter()
-        .filter(|t| t.verdict == "does nothing here" && t.setting.pairs.len() == 1)
-        .map(|t| t.conf.as_str())
-        .collect();
-    idle.sort_unstable();
-    match idle.is_empty() {
-        true => String::new(),
-        false => format!(
-            "do nothing here, every request at the same address as with the defaults: {}\n",
-            idle.join(" ")
-        ),
-    }
 }
 
 fn rewrites(advice: &Advice, markdown: bool) -> String {
@@ -152,7 +163,7 @@ fn rewrites(advice: &Advice, markdown: bool) -> String {
         );
     }
     for why in &advice.left_out {
-        text += &format!("{}\n", plain(why));
+        text += &format!("{why}\n");
     }
     text
 }
@@ -212,42 +223,57 @@ fn of_each_device(tried: &[Trial]) -> String {
     text
 }
 
-/// The advice in words.
+/// The advice in words: beside the settings that the run had, if it had any.
 pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
     let tried = &advice.tried;
     let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
-    let row = &default.row;
+    let recorded = tried.iter().find(|t| t.verdict == "recorded");
+    let now = recorded.unwrap_or(default);
+    let row = &now.row;
     if !row.ran() {
         let why = row.reason.as_deref().unwrap_or_default();
-        return format!("no advice: the run with the defaults ended early: {why}\n");
+        return format!("no advice: the run with {} ended early: {why}\n", words(now));
     }
-    let mut text = match tried.iter().find(|t| t.verdict == "helps") {
-        Some(best) => helps(best, default),
-        None if row.failed() > 0 => {
-            let best = tried.iter().find(|t| t.ran()).unwrap_or(default);
-            format!("no setting helps: {}\n", why_all_fail(best, default, &advice.place))
-                + &holders(seen, default, &advice.place)
+    let text = match Trial::advised(tried, now) {
+        Some(best) if best.conf.is_empty() => {
+            format!("advice: leave out the settings {}\n{}", plain(&now.conf), helps(best, now))
         }
+        Some(best) => format!("advice: {}\n{}", best.paste, helps(best, now)),
+        None if row.failed() > 0 => {
+            let best = tried.iter().find(|t| t.ran()).unwrap_or(now);
+            format!("no setting helps: {}\n", why_all_fail(best, now, &advice.place))
+                + &holders(seen, now, &advice.place)
+        }
+        None if recorded.is_some_and(|own| own.helps(default)) => format!(
+            "advice: keep the settings {}: peak reserved is {} MiB with them, {} MiB with the defaults, and no other setting saves {:.0} % more\n",
+            plain(&now.conf),
+            mib(row.peak_reserved),
+            mib(default.row.peak_reserved),
+            HELPS_FROM * 100.0
+        ),
         None => format!(
-            "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
+            "no setting helps: {} reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
+            words(now),
             mib(row.peak_reserved),
             mib(row.live_floor),
             HELPS_FROM * 100.0
         ),
     };
-    if let Some(recorded) = tried.iter().find(|t| t.verdict == "recorded" && t.helps(default)) {
-        text += &format!(
-            "  the recorded settings, {}, are better than the defaults: keep them\n",
-            plain(&recorded.conf)
-        );
-    }
-    text + &program(advice, default)
+    text + &program(advice, now)
 }
 
-fn helps(best: &Trial, default: &Trial) -> String {
-    let (row, new) = (&default.row, &best.row);
+/// A setting in a sentence.
+fn words(tried: &Trial) -> String {
+    match tried.conf.is_empty() {
+        true => "the defaults".to_owned(),
+        false => format!("the recorded settings ({})", plain(&tried.conf)),
+    }
+}
+
+fn helps(best: &Trial, now: &Trial) -> String {
+    let (row, new) = (&now.row, &best.row);
     let gain = if row.failed() > 0 {
-        format!("requests that failed: {} with the defaults, none with it", row.failed())
+        format!("requests that failed: {} with {}, none with it", row.failed(), words(now))
     } else {
         format!(
             "peak reserved falls from {} to {} MiB",
@@ -262,13 +288,13 @@ fn helps(best: &Trial, default: &Trial) -> String {
         ms(new.stall_total_ns),
         ms(row.stall_total_ns)
     );
-    format!("advice: {}\n  {gain}\n  {cost}\n", best.paste)
+    format!("  {gain}\n  {cost}\n")
 }
 
 /// The rewrite that gains most, if one does.
-fn program(advice: &Advice, default: &Trial) -> String {
-    let gains = |one: &&super::Rewritten| one.own.helps(default) && one.saved < 0;
-    let passes = |one: &&super::Rewritten| default.row.failed() > 0 && one.own.row.failed() == 0;
+fn program(advice: &Advice, now: &Trial) -> String {
+    let gains = |one: &&super::Rewritten| one.own.helps(now) && one.saved < 0;
+    let passes = |one: &&super::Rewritten| now.row.failed() > 0 && one.own.row.failed() == 0;
     let best = advice.rewritten.iter().filter(|one| gains(one) || passes(one));
     match best.min_by_key(|one| (one.own.row.failed(), one.own.row.peak_reserved)) {
         Some(best) => format!(
@@ -299,8 +325,9 @@ fn why_all_fail(best: &Trial, default: &Trial, place: &Place) -> String {
     let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
     let fewest = if best.row.failed() < default.row.failed() {
         format!(
-            "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
+            "{} fail with {}, and the best, {}, which is not enough, leaves {}",
             default.row.failed(),
+            words(default),
             best.conf,
             best.row.failed()
         )
@@ -323,17 +350,23 @@ fn holders(seen: &Seen<'_, '_>, default: &Trial, place: &Place) -> String {
         let one = |(what, bytes): &(String, u64)| format!("{} {} MiB", plain(what), mib(*bytes));
         shares.iter().take(HOLDERS).map(one).collect::<Vec<_>>().join(", ")
     };
-    let sites = shares::by_site(lives, lives.peak_op, HOLDERS);
+    // where the failing request makes the peak, what is there without it is what holds the memory
+    let fails = default.row.first_oom_op.filter(|op| *op == lives.peak_op);
+    let asked = fails.and_then(|op| lives.born_at(op)).map(|at| lives.list[at].size);
+    let op = asked.map_or(lives.peak_op, |_| lives.peak_op.saturating_sub(1));
+    let sites = shares::by_site(lives, op, HOLDERS);
     let sites = sites.into_iter().map(|share| (share.what, share.bytes)).collect();
-    let mut categories = shares::by_category(lives, seen.categories, lives.peak_op);
+    let mut categories = shares::by_category(lives, seen.categories, op);
     categories.sort_by_key(|share| std::cmp::Reverse(share.bytes));
     let categories =
         categories.into_iter().map(|share| (share.category.text().to_owned(), share.bytes));
+    let asked = asked.map_or_else(String::new, |bytes| {
+        format!("the request that fails is of {} MiB; ", mib(bytes))
+    });
     format!(
-        "  it needs {} MiB ({} B) more; at the peak (op {}) memory is held by {}; by sites: {}\n",
+        "  it needs {} MiB ({} B) more; {asked}memory is held by {} (after op {op}); by site: {}\n",
         mib(needed - capacity),
         needed - capacity,
-        lives.peak_op,
         list(categories.collect()),
         list(sites)
     )
@@ -409,7 +442,7 @@ mod tests {
         let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
         assert_eq!(
             text,
-            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n  it needs 100.0 MiB (104857600 B) more; at the peak (op 0) memory is held by parameters 900.0 MiB; by sites: a·[2J 900.0 MiB\n"
+            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n  it needs 100.0 MiB (104857600 B) more; memory is held by parameters 900.0 MiB (after op 0); by site: a·[2J 900.0 MiB\n"
         );
     }
 
