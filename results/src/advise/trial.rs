@@ -2,7 +2,8 @@
 //!
 //! | verdict | when |
 //! |---|---|
-//! | `not in this version` | the strategy refuses the setting, in the real system's words |
+//! | `not in this version` | the strategy does not know an option, in the real system's words |
+//! | `refused` | the strategy refuses a value, or options that exclude each other |
 //! | `driver_error` | the driver or the strategy ended the run |
 //! | `default`, `recorded` | no setting; the recording's own |
 //! | `does nothing here` | every request got the same address and size as with the defaults, or failed as there, and every figure is equal |
@@ -123,7 +124,8 @@ impl Trial {
         if row.broke() {
             "driver_error"
         } else if !row.ran() {
-            "not in this version"
+            let reason = row.reason.as_deref().unwrap_or_default();
+            if reason.contains("Unrecognized") { "not in this version" } else { "refused" }
         } else if self.stopped {
             "dominated"
         } else if self.setting.is_default() {

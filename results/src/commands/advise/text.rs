@@ -22,6 +22,8 @@ pub(super) struct Seen<'r, 'a> {
 
 /// Sites and categories that are named where a run is out of memory.
 const HOLDERS: usize = 4;
+/// Refused settings that are named for each reason.
+const REFUSED: usize = 5;
 
 /// Heading and tables, the figures of each device, and what else there is to say of the runs.
 pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: bool) -> String {
@@ -44,7 +46,10 @@ fn remarks(tried: &[Trial]) -> String {
     }
     let mut text = String::new();
     for ((verdict, reason), settings) in refused {
-        text += &format!("{verdict}: {}: {reason}\n", settings.join(" "));
+        let more = settings.len().saturating_sub(REFUSED);
+        let more = if more > 0 { format!(" and {more} others") } else { String::new() };
+        let named = settings[..settings.len().min(REFUSED)].join(" ");
+        text += &format!("{verdict}: {named}{more}: {reason}\n");
     }
     let idle = |t: &&Trial| t.verdict == "does nothing here" && t.setting.pairs.len() == 1;
     let mut idle: Vec<&Trial> = tried.iter().filter(idle).collect();
@@ -125,6 +130,7 @@ fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
         ("does nothing here", "do nothing here"),
         ("dominated", "were stopped, since a better one was known"),
         ("not in this version", "are not in this version"),
+        ("refused", "are refused"),
     ];
     let counted = words.iter().map(|(verdict, words)| (count(verdict), words));
     let counted: Vec<String> =
