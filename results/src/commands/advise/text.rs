@@ -67,7 +67,7 @@ fn remarks(tried: &[Trial]) -> String {
             notes.push(note);
         }
     }
-    text + &notes.iter().map(|note| format!("  {note}\n")).collect::<String>()
+    text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
 }
 
 fn heading(input: &Input<'_>, place: &Place, tried: &[Trial], markdown: bool) -> String {
@@ -244,7 +244,10 @@ pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
         Some(best) if best.conf.is_empty() => {
             format!("advice: leave out the settings {}\n{}", plain(&now.conf), helps(best, now))
         }
-        Some(best) => format!("advice: {}\n{}", best.paste, helps(best, now)),
+        Some(best) => {
+            format!("advice: {}\n{}", best.paste, helps(best, now))
+                + &what_comes_next(seen, best, now, &advice.place)
+        }
         None if row.failed() > 0 => {
             let best = tried.iter().find(|t| t.ran()).unwrap_or(now);
             format!("no setting helps: {}\n", why_all_fail(best, now, &advice.place))
@@ -295,6 +298,28 @@ fn helps(best: &Trial, now: &Trial) -> String {
         ms(row.stall_total_ns)
     );
     format!("  {gain}\n  {cost}\n")
+}
+
+/// Left of a device is next to nothing below this share of it.
+const LEFT_MIN: f64 = 0.01;
+
+/// A recording that ends with its failure does not tell what the program would have asked for next.
+fn what_comes_next(seen: &Seen<'_, '_>, best: &Trial, now: &Trial, place: &Place) -> String {
+    let ends = |op: u64| op + 2 >= seen.lives.ops; // the request, and the end of its buffer
+    if !now.row.first_oom_op.is_some_and(ends) {
+        return String::new();
+    }
+    let left = place.capacity().saturating_sub(best.row.device_used_of_one);
+    let next_to_nothing = match (left as f64) < LEFT_MIN * place.capacity() as f64 {
+        true => {
+            ", which is next to nothing: take it for exhaustion unless the next requests are smaller"
+        }
+        false => "",
+    };
+    format!(
+        "  the recording ends with the request that failed: with this setting it is served, and {} MiB of the device are left{next_to_nothing}; what the program would have asked for next is not known\n",
+        mib(left)
+    )
 }
 
 /// The rewrite that gains most, if one does.

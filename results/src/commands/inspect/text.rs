@@ -5,12 +5,12 @@ use vramlab_sim::units::Bytes;
 use super::Inspected;
 use crate::analysis::inspection::{Fragmentation, Kept, Named, Peak};
 use crate::analysis::shares::{Growth, Share};
-use crate::output::{Grid, mib, percent};
+use crate::output::{Grid, mib, percent, plain};
 
 pub(super) fn page(one: &Inspected, top: usize, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
     let p = &one.peak;
-    let mut text = format!("{heading}{}\n\n", one.input);
+    let mut text = format!("{heading}{}\n\n", plain(&one.input));
     text += &summary(one);
     text += "\nheld at the peak, by category:\n";
     text += &categories(p, markdown);
@@ -80,7 +80,7 @@ fn summary(one: &Inspected) -> String {
     }
     if let Some(version) = &one.torch {
         let conf = one.conf.as_deref().filter(|c| !c.is_empty()).unwrap_or("defaults");
-        text += &format!("rules of PyTorch {version}, settings: {}\n", crate::output::plain(conf));
+        text += &format!("rules of PyTorch {version}, settings: {}\n", plain(conf));
     }
     if let Some(capacity) = one.capacity_at_failure {
         text +=
@@ -90,7 +90,7 @@ fn summary(one: &Inspected) -> String {
         text += &format!("cannot be checked against our strategy: {why}\n");
     }
     for warning in &one.warnings {
-        text += &format!("warning: {}\n", crate::output::plain(warning));
+        text += &format!("warning: {}\n", plain(warning));
     }
     text
 }
