@@ -1,6 +1,6 @@
 //! Why memory that is reserved holds nothing that was asked for: every byte between requested and reserved has one cause.
 //!
-//! Fragmentation is judged by a request: the next that made the allocator take more memory, or that failed ([`Wanted`]). A free piece
+//! Fragmentation is judged by a request: the next that made the allocator take more memory, or that failed; at the peak the largest of those that took it there ([`Wanted`]). A free piece
 //! is no use to it for one of these reasons, the first that applies. Without such a request the rules `pool` and `stream` are passed over.
 //!
 //! | cause | bytes |

@@ -77,6 +77,8 @@ pub struct Lives {
     pub list: Vec<Life>,
     /// In order.
     pub phases: Vec<Phase>,
+    /// They are marks of the input, not runs of one site.
+    pub marked: bool,
     /// Ops in all.
     pub ops: u64,
     /// Requests.
@@ -309,7 +311,8 @@ impl Reader {
         lives.token_bytes = (lives.sequences > 0).then(|| end.token_bytes());
         let long = lives.allocs >= PHASE_REQUESTS_MIN * runs.len() as u64;
         let named = runs.iter().any(|(site, _)| *site != 0);
-        lives.phases = if !marks.is_empty() {
+        lives.marked = !marks.is_empty();
+        lives.phases = if lives.marked {
             marks
         } else if long && named && runs.len() > 1 {
             let runs = runs.into_iter().take(PHASES_MAX);

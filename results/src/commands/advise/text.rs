@@ -322,12 +322,16 @@ fn what_comes_next(seen: &Seen<'_, '_>, best: &Trial, now: &Trial, place: &Place
     )
 }
 
-/// The rewrite that gains most, if one does.
+/// Of the rewrites that gain most, within a hundredth, the one that loses least time.
 fn program(advice: &Advice, now: &Trial) -> String {
     let gains = |one: &&super::Rewritten| one.own.helps(now) && one.saved < 0;
     let passes = |one: &&super::Rewritten| now.row.failed() > 0 && one.own.row.failed() == 0;
-    let best = advice.rewritten.iter().filter(|one| gains(one) || passes(one));
-    match best.min_by_key(|one| (one.own.row.failed(), one.own.row.peak_reserved)) {
+    let gain = || advice.rewritten.iter().filter(|one| gains(one) || passes(one));
+    let least = gain().map(|one| one.own.row.peak_reserved).min().unwrap_or(0);
+    let near = |one: &&super::Rewritten| {
+        one.own.row.peak_reserved as f64 <= least as f64 * (1.0 + HELPS_FROM)
+    };
+    match gain().filter(near).min_by_key(|one| one.own.row.stall_total_ns) {
         Some(best) => format!(
             "  in the program: {} ({}): {} MiB reserved at the peak, {} requests fail\n",
             best.name,
