@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod compare;
 pub mod convert;
+pub mod explain;
 pub mod fit;
 pub mod inspect;
 pub mod list;
