@@ -85,7 +85,7 @@ pub fn find(lives: &Lives) -> Result<Vec<Iteration>, String> {
     }
     for life in lives.list.iter().filter(|life| life.death == NEVER) {
         if let Some(own) = all.iter_mut().find(|i| i.from <= life.birth && life.birth < i.to) {
-            own.kept += life.size;
+            own.kept = own.kept.saturating_add(life.size);
         }
     }
     Ok(all)

@@ -1,6 +1,7 @@
 //! `vramlab advise`: which settings help on this recording, which do nothing, whether any helps at all, what the program itself could do
 //! otherwise, and on which card it passes. Every line is a replay.
 
+mod answer;
 mod evidence;
 mod text;
 
@@ -109,7 +110,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
             if args.explain {
                 page += &evidence::text(&seen, &advice, &family, markdown)?;
             }
-            page += &format!("{subject}{}\n", text::answer(&seen, &advice));
+            page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
             print(&page)?;
         }
         all.extend(advice.tried);
