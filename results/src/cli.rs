@@ -63,6 +63,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
+    /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
+    Fit(commands::fit::FitArgs),
     /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
     Explain(commands::explain::ExplainArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
@@ -121,6 +123,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Replay(args)) => commands::replay::run(&args, common),
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Fit(args)) => commands::fit::run(&args, common),
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Validate(args)) => commands::validate::run(&args),

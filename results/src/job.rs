@@ -45,6 +45,9 @@ pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sy
 /// Says where the n-th op of an input stands.
 pub type PlaceOf<'a> = dyn Fn(u64) -> Option<String> + Sync + 'a;
 
+/// The frames of a stack by the number of its site, innermost first, each as file and function; empty where a site is no stack.
+pub type FramesOf<'a> = dyn Fn(u32) -> Vec<String> + Sync + 'a;
+
 /// What becomes of the times in an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
@@ -92,6 +95,8 @@ pub struct Input<'a> {
     pub make: Box<MakeSource<'a>>,
     /// Where an op stands, for messages, if the input can tell.
     pub place: Option<Box<PlaceOf<'a>>>,
+    /// The whole stacks behind its sites, if it has stacks.
+    pub frames: Option<Box<FramesOf<'a>>>,
 }
 
 impl<'a> Input<'a> {
@@ -110,6 +115,7 @@ impl<'a> Input<'a> {
             assumes: None,
             make,
             place: None,
+            frames: None,
         }
     }
 

@@ -2,12 +2,15 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`advise`] | settings searched and proved, rewrites of a recording, cards |
+//! | [`analysis`] | what happened in a run: lives, categories, causes of fragmentation |
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`explain`] | out-of-memory messages in plain words |
 //! | [`failure`] | errors with their exit codes |
 //! | [`frame`] | the tidy frame: one row per run and figure, as CSV and Parquet |
+//! | [`fit`] | what a run needs of a device, and the largest batch |
 //! | [`inputs`] | recordings, opened by their content |
 //! | [`job`] | one run: an input, a strategy, a device |
 //! | [`least`] | the least device on which a run ends well |
@@ -15,7 +18,6 @@
 //! | [`made`] | inputs that workloads make |
 //! | [`measured`] | our models beside what was measured of real runs |
 //! | [`papers`] | small runs whose figures are compared with published ones |
-//! | [`live`], [`segments`] | what held a peak, what pins a segment |
 //! | [`serving`] | our server beside measured runs of real ones |
 //! | [`statistics`] | intervals, warm-up, steady state |
 //! | [`tables`] | experiment files, and the tables of claims that they give |
@@ -27,17 +29,19 @@
 //! | [`commands`] | one file a command |
 #![forbid(unsafe_code)]
 
+pub mod advise;
+pub mod analysis;
 pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod described;
 pub mod explain;
 pub mod failure;
+pub mod fit;
 pub mod frame;
 pub mod inputs;
 pub mod job;
 pub mod least;
-pub mod live;
 pub mod made;
 pub mod measured;
 pub mod output;
@@ -47,7 +51,6 @@ pub mod progress;
 pub mod room;
 pub mod row;
 pub mod runs;
-pub mod segments;
 pub mod serving;
 pub mod statistics;
 pub mod sweep;

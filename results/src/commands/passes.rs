@@ -76,7 +76,11 @@ impl Model {
         Ok(params)
     }
 
-    fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
+    /// Its run with these passes.
+    ///
+    /// # Errors
+    /// When a parameter or a pass is refused.
+    pub fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
         let name = format!("{} {passes}", self.workload.name);
         made::input(self.workload, &self.with_passes(passes)?, 0, &rates, &name)
     }
