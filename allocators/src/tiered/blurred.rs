@@ -128,6 +128,9 @@ mod tests {
         fn next_use(&self, slot: u32) -> Option<u64> {
             self.0.next_use(slot)
         }
+        fn changed(&mut self) -> Vec<u32> {
+            self.0.changed()
+        }
         fn coming(&self, _lead: u64, found: &mut Vec<(u64, u32)>) {
             found.extend((0..1000).map(|work| (work, 0)));
         }

@@ -12,9 +12,9 @@ pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
-pub mod validate;
 pub mod sweep;
 pub mod tables;
+pub mod validate;
 pub mod verify;
 
 use std::io::Write;
