@@ -205,9 +205,7 @@ impl Opened {
     pub fn recorded(&self) -> Vec<Recorded> {
         match self {
             Self::Trace { recorded, .. } => vec![*recorded],
-            Self::Snapshot(snapshot) => {
-                snapshot.devices.iter().map(DeviceRecording::recorded).collect()
-            }
+            Self::Snapshot(snapshot) => snapshot.devices.iter().map(snapshot::recorded).collect(),
             Self::Log(log) => log.histories.iter().map(|history| history.recorded).collect(),
         }
     }

@@ -8,9 +8,13 @@ pub mod fit;
 pub mod inspect;
 pub mod list;
 pub mod measured;
+pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod validate;
+pub mod sweep;
+pub mod tables;
 pub mod verify;
 
 use std::io::Write;
