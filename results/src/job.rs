@@ -93,6 +93,8 @@ pub struct Input<'a> {
     pub assumes: Option<&'static str>,
     /// Fresh source.
     pub make: Box<MakeSource<'a>>,
+    /// Its first requests are for what was live before a recording began: so many.
+    pub live_at_start: usize,
     /// Where an op stands, for messages, if the input can tell.
     pub place: Option<Box<PlaceOf<'a>>>,
     /// The whole stacks behind its sites, if it has stacks.
@@ -114,6 +116,7 @@ impl<'a> Input<'a> {
             warm_up: WarmUp::default(),
             assumes: None,
             make,
+            live_at_start: 0,
             place: None,
             frames: None,
         }
