@@ -19,7 +19,20 @@ pub fn input<'a>(
     rates: &Rates,
     name: &str,
 ) -> Result<Input<'a>, Failure> {
-    let (params, rates) = (params.clone(), *rates);
+    let input = untried(workload, params.clone(), seed, *rates, name);
+    (input.make)()?;
+    Ok(input)
+}
+
+/// The same, of which nothing is known before it is run.
+pub fn untried<'a>(
+    workload: &'static Workload,
+    params: Params,
+    seed: u64,
+    rates: Rates,
+    name: &str,
+) -> Input<'a> {
+    let assumes = (workload.assumes)(&params);
     let make = move || {
         let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
             ParamError::BadFile { message } => Failure::input(message),
@@ -27,12 +40,12 @@ pub fn input<'a>(
         })?;
         Ok(source as Box<dyn Source>)
     };
-    make()?;
-    Ok(Input {
+    Input {
         seed: Some(seed),
         accesses: workload.carries.accesses,
         sequences: workload.carries.sequences,
         times: Times::AsGiven,
+        assumes,
         ..Input::new(name, Box::new(make))
-    })
+    }
 }

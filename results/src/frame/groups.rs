@@ -4,7 +4,7 @@ use polars::prelude::{Column, DataFrame, IntoLazy, LazyFrame, NamedFrom, Series,
 
 use super::{Frame, internal};
 use crate::failure::Failure;
-use crate::interval::Interval;
+use crate::statistics::Interval;
 
 /// Columns that tell apart what is not a repetition of the same run.
 const KEY: [&str; 14] = [

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `ran` | count | 1 if the run came to its end (an out-of-memory is a result), else 0 and nothing else |
 //! | `memory_calls` | count | driver calls that give, take or map memory |
-//! | `steps`, `step_ns` | count, ns | steps of a model, and simulated time of one: from the first step's first mark to the end, over the steps |
+//! | `steps`, `step_ns` | count, ns | steps of a model, and simulated time of one, of those after the first if there are several ([`step_ns`]) |
 
 use serde_json::Value as Json;
 
@@ -112,13 +112,18 @@ fn flatten(name: &str, value: &Json, all: &mut Vec<Metric>) {
     }
 }
 
-/// How many steps a model's run had, and ns of one.
+/// How many steps a model's run had, and ns of one: of one after the first, which the first makes ready (moments are made, workers have a
+/// batch), if there are several.
 pub fn step_ns(row: &Row) -> Option<(u64, u64)> {
-    let number = |mark: &Mark| mark.name.strip_prefix("step ")?.split(' ').next()?.parse().ok();
-    let first = row.marks.iter().find(|mark| number(mark).is_some())?;
-    let last: u64 = row.marks.iter().rev().find_map(number)?;
-    let steps = last.checked_sub(number(first)?)?.checked_add(1)?;
-    Some((steps, row.time_ns.checked_sub(first.time_ns)? / steps))
+    let number =
+        |mark: &Mark| mark.name.strip_prefix("step ")?.split(' ').next()?.parse::<u64>().ok();
+    let first = row.marks.iter().find_map(number)?;
+    let last = row.marks.iter().rev().find_map(number)?;
+    let steps = last.checked_sub(first)?.checked_add(1)?;
+    let from = if steps > 1 { first + 1 } else { first };
+    let begin = row.marks.iter().find(|mark| number(mark) == Some(from))?;
+    let timed = last - from + 1;
+    Some((steps, row.time_ns.checked_sub(begin.time_ns)? / timed))
 }
 
 /// The unit of a name.

@@ -120,7 +120,8 @@ pub(crate) fn fold(text: &str, most: usize) -> String {
 /// Longest text of a cell, in characters.
 const CELL_CHARS_MAX: usize = 160;
 
-fn plain(cell: &str) -> String {
+/// A text that may hold anything, for a terminal: control characters are shown as dots, a long one is cut.
+pub fn plain(cell: &str) -> String {
     let shown = |c: char| if c.is_control() { '·' } else { c };
     let mut text: String = cell.chars().map(shown).take(CELL_CHARS_MAX).collect();
     if cell.chars().nth(CELL_CHARS_MAX).is_some() {

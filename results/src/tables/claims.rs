@@ -12,7 +12,7 @@ use super::expression::Expression;
 use super::rule::{Judge, Rule, Verdict};
 use crate::failure::Failure;
 use crate::frame::Run;
-use crate::interval::Interval;
+use crate::statistics::Interval;
 
 /// A figure over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
-//! Means of several seeds with 95 % confidence intervals.
+//! 95 % confidence intervals by Student's t.
 //!
 //! | rule | what it says | source |
 //! |---|---|---|
-//! | `interval` | mean ± t(n − 1, 0.975) · s / √n, with s the sample standard deviation: it covers the expected value in 95 of 100 such comparisons, if the values are near normal | Law, Simulation Modeling and Analysis (5th ed.) 4.5 |
+//! | `interval` | mean ± t(n − 1, 0.975) · s / √n, with s the sample standard deviation: it covers the expected value in 95 of 100 such samples, if the values are independent and near normal | Law, Simulation Modeling and Analysis (5th ed.) 4.5 |
 
 /// t(n, 0.975) for n degrees of freedom, from 1 (Student 1908; any table).
 const T_975: [f64; 30] = [
@@ -16,27 +16,36 @@ const Z_975: f64 = 1.959_964;
 /// A mean and half the width of its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Mean of the values.
+    /// The middle.
     pub mean: f64,
-    /// The interval reaches this far to both sides.
+    /// From the middle to an end.
     pub half: f64,
 }
 
 impl Interval {
     /// Of independent values; none of fewer than two.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let degrees = values.len().checked_sub(1).filter(|n| *n > 0)?;
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Self::from_deviation(mean, (squares / degrees as f64).sqrt(), values.len())
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        Some(Self { mean, half: half_around(mean, values)? })
     }
 
     /// Of `count` values with this mean and sample standard deviation; none of fewer than two.
     pub fn from_deviation(mean: f64, deviation: f64, count: usize) -> Option<Self> {
-        let degrees = count.checked_sub(1).filter(|n| *n > 0)?;
-        Some(Self { mean, half: student(degrees) * deviation / (count as f64).sqrt() })
+        Some(Self { mean, half: half_of(deviation, count)? })
     }
+}
+
+/// Half the width that `count` values of this sample standard deviation give; none of fewer than two.
+fn half_of(deviation: f64, count: usize) -> Option<f64> {
+    let degrees = count.checked_sub(1).filter(|n| *n > 0)?;
+    Some(student(degrees) * deviation / (count as f64).sqrt())
+}
+
+/// Half the width of the interval around `middle` that independent estimates of it give; none of fewer than two.
+pub(super) fn half_around(middle: f64, estimates: &[f64]) -> Option<f64> {
+    let degrees = estimates.len().checked_sub(1).filter(|n| *n > 0)?;
+    let squares: f64 = estimates.iter().map(|value| (value - middle).powi(2)).sum();
+    half_of((squares / degrees as f64).sqrt(), estimates.len())
 }
 
 /// t(degrees, 0.975); beyond the table by the first term of its expansion, (z³ + z) / 4n.
