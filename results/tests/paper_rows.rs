@@ -5,8 +5,8 @@
 
 mod shared;
 
+use vramlab::analysis::lives::Lives;
 use vramlab::inputs;
-use vramlab::live::find_peak;
 use vramlab::papers::{ROOMY, Rounded, cache_blocks, cache_blocks_between, program};
 use vramlab::row::Row;
 use vramlab_sim::op::Op;
@@ -160,7 +160,7 @@ fn r16_lower_bounds_of_the_hard_instances() {
             continue;
         }
         let opened = inputs::open(&path).unwrap_or_else(|error| panic!("{error}"));
-        let peak = find_peak(&opened.inputs()[0], 1).unwrap_or_else(|error| panic!("{error}"));
+        let peak = Lives::read(&opened.inputs()[0]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(peak.peak_bytes, bound, "{name}");
         found += 1;
     }
