@@ -15,6 +15,7 @@
 //! | [`room`] | how large a device a recording needs |
 //! | [`measured`] | our models beside what was measured of real runs |
 //! | [`serving`] | our server beside measured runs of real ones |
+//! | [`report`] | a history as one page for a browser |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
 //! | [`row`] | what a run gave, as it is printed and written |
 //! | [`per_op`] | one line per op |
@@ -37,6 +38,7 @@ pub mod measured;
 pub mod output;
 pub mod per_op;
 pub mod progress;
+pub mod report;
 pub mod room;
 pub mod row;
 pub mod runs;

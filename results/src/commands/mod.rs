@@ -10,6 +10,7 @@ pub mod measured;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod report;
 pub mod verify;
 
 use std::io::Write;
