@@ -23,7 +23,9 @@ fn hostile(folder: &Folder) -> String {
     let mut line = |value: Value| writeln!(lines, "{value}").expect("written");
     line(json!({"op": "mark", "name": "load <script>window.pwned=1</script>"}));
     for id in 0..20_u64 {
-        line(json!({"op": "alloc", "id": id, "size": 100_000 + id * 4096, "site": "model to device"}));
+        line(
+            json!({"op": "alloc", "id": id, "size": 100_000 + id * 4096, "site": "model to device"}),
+        );
     }
     for step in 0..2_u64 {
         line(json!({"op": "mark", "name": format!("step {step} \u{1b}[2J\u{202e}\u{0}")}));
@@ -33,18 +35,21 @@ fn hostile(folder: &Folder) -> String {
                 1 => "</script><script>window.pwned=1</script>",
                 _ => "forward \"quoted\" &lt;b&gt; \u{1b}]0;x\u{7}",
             };
-            line(json!({"op": "alloc", "id": id, "size": 400_000 + id * 1000, "stream": id % 2, "site": site}));
+            line(
+                json!({"op": "alloc", "id": id, "size": 400_000 + id * 1000, "stream": id % 2, "site": site}),
+            );
         }
         for id in (100..140_u64).rev() {
             line(json!({"op": "free", "id": id}));
         }
     }
-    line(json!({"op": "alloc", "id": 999, "size": 60_u64 << 20, "site": "too large"}));
+    line(json!({"op": "alloc", "id": 999, "size": 63_u64 << 20, "site": "too large"}));
     folder.file("<b>page\u{1b}.jsonl", lines)
 }
 
 /// Waits for two frames, so that what a control asked for is drawn.
-const FRAMES: &str = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));";
+const FRAMES: &str =
+    "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));";
 
 impl Browser {
     /// Runs a script, waits until it is drawn, and gives what `value` is then.
@@ -67,7 +72,10 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
 
     // names
     assert_eq!(browser.script("document.scripts.length"), json!(3));
-    assert_eq!(browser.script("document.images.length + document.querySelectorAll('b').length"), json!(0));
+    assert_eq!(
+        browser.script("document.images.length + document.querySelectorAll('b').length"),
+        json!(0)
+    );
     assert_eq!(browser.script("document.body.innerText.includes('\\u001b')"), json!(false));
     let text = browser.script("byId('answer').innerText");
     let text = text.as_str().expect("a text");
@@ -95,7 +103,11 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
     let mut now = |script: &str| browser.then(script, span).as_f64().expect("a number");
     assert!(now("byId('in').click()") < all);
     assert_eq!(now("byId('all').click()"), all);
-    let key = |key: &str| format!("document.body.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{key}', bubbles: true }}))");
+    let key = |key: &str| {
+        format!(
+            "document.body.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{key}', bubbles: true }}))"
+        )
+    };
     assert!(now(&key("+")) < all);
     let from = "state.timeline.view.t0";
     let before = browser.script(from).as_f64();
@@ -103,13 +115,25 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
     assert_eq!(browser.then(&key("0"), span).as_f64(), Some(all));
     let wheel = "state.timeline.canvas.dispatchEvent(new WheelEvent('wheel', { deltaY: -200, clientX: 300, cancelable: true }))";
     assert!(browser.then(wheel, span).as_f64() < Some(all));
-    browser.then("byId('out').click(); byId('left').click(); byId('right').click(); byId('to-peak').click()", "0");
-    assert_eq!(browser.then("byId('to-oom').click()", "state.op === state.run.about.first_oom"), json!(true));
+    browser.then(
+        "byId('out').click(); byId('left').click(); byId('right').click(); byId('to-peak').click()",
+        "0",
+    );
+    assert_eq!(
+        browser.then("byId('to-oom').click()", "state.op === state.run.about.first_oom"),
+        json!(true)
+    );
 
     // search: its matches are counted, Escape ends it
-    let found = browser.then("state.setQuery('\"too large\" >1MiB')", "[state.matches.reduce((a, b) => a + b), byId('found').hidden]");
+    let found = browser.then(
+        "state.setQuery('\"too large\" >1MiB')",
+        "[state.matches.reduce((a, b) => a + b), byId('found').hidden]",
+    );
     assert_eq!(found, json!([1, false]));
-    assert_eq!(browser.then("state.setQuery('onerror')", "byId('found').querySelectorAll('img').length"), json!(0));
+    assert_eq!(
+        browser.then("state.setQuery('onerror')", "byId('found').querySelectorAll('img').length"),
+        json!(0)
+    );
     assert_eq!(browser.then(&key("Escape"), "byId('found').hidden"), json!(true));
     assert_eq!(browser.then(&key("/"), "document.activeElement.id"), json!("search"));
 
@@ -119,14 +143,22 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
     assert_eq!(browser.then("byId('after').click()", "state.moment"), json!(1));
     assert_eq!(browser.then("byId('before').click()", "state.moment"), json!(0));
     browser.then("byId('map-oom').click()", "0");
-    assert_eq!(browser.then("byId('map-peak').click()", "state.op === state.run.about.peak_op"), json!(true));
+    assert_eq!(
+        browser.then("byId('map-peak').click()", "state.op === state.run.about.peak_op"),
+        json!(true)
+    );
 
     // every choice of every list, of both recordings
     for recording in 0..2 {
-        let set = |id: &str, n: usize| format!("byId('{id}').selectedIndex = {n}; byId('{id}').dispatchEvent(new Event('change'))");
+        let set = |id: &str, n: usize| {
+            format!(
+                "byId('{id}').selectedIndex = {n}; byId('{id}').dispatchEvent(new Event('change'))"
+            )
+        };
         browser.then(&set("history", recording), "0");
         for id in ["run", "order", "group", "map-order"] {
-            let count = browser.script(&format!("byId('{id}').options.length")).as_u64().expect("a number");
+            let count =
+                browser.script(&format!("byId('{id}').options.length")).as_u64().expect("a number");
             for n in (0..count as usize).rev() {
                 browser.then(&set(id, n), "0");
             }
@@ -136,12 +168,24 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
     let theme = "getComputedStyle(document.body).backgroundColor";
     let light = browser.script(theme);
     assert_ne!(browser.then("byId('theme').click()", theme), light);
-    let rows = browser.then("document.querySelectorAll('#whatif tr.link').forEach((row) => row.click())", "state.run.about.label");
+    let rows = browser.then(
+        "document.querySelectorAll('#whatif tr.link').forEach((row) => row.click())",
+        "state.run.about.label",
+    );
     assert!(rows.is_string(), "{rows}");
-    browser.then("document.querySelectorAll('#moment tr.link, #kept tr.link').forEach((row) => row.click())", "0");
+    browser.then(
+        "document.querySelectorAll('#moment tr.link, #kept tr.link').forEach((row) => row.click())",
+        "0",
+    );
     browser.then("document.querySelectorAll('#life button, .paste button').forEach((button) => button.click())", "0");
-    browser.ask("Emulation.setDeviceMetricsOverride", json!({"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}));
-    let wide = browser.then("window.dispatchEvent(new Event('resize'))", "document.documentElement.scrollWidth <= 400");
+    browser.ask(
+        "Emulation.setDeviceMetricsOverride",
+        json!({"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}),
+    );
+    let wide = browser.then(
+        "window.dispatchEvent(new Event('resize'))",
+        "document.documentElement.scrollWidth <= 400",
+    );
     assert_eq!(wide, json!(true), "nothing hangs out of a narrow screen");
     browser.ask("Page.printToPDF", json!({}));
     assert_eq!(browser.script("window.pwned"), Value::Null);
@@ -157,7 +201,7 @@ fn adds_up(browser: &mut Browser) {
            for (let n = 0; n < state.run.op.length; n++) {
              const op = state.run.op[n];
              let live = 0, groups = new Float64Array(history.groups);
-             history.liveAt(op, 0, (life) => { if (!failed.has(history.birth[life])) live += history.size[life]; });
+             history.each(op, (life) => { if (!failed.has(history.birth[life])) live += history.size[life]; });
              if (live !== state.run.momentRequested[n]) return `op ${op}: ${live} and ${state.run.momentRequested[n]}`;
              history.groupBytes(op, groups);
              if (groups.reduce((a, b) => a + b) !== (history.live[history.eventAt(op)] ?? 0)) return `groups at op ${op}`;
@@ -176,15 +220,21 @@ fn long(folder: &Folder) -> String {
     let mut lines = String::with_capacity(EVENTS * 60);
     let (mut state, mut id, mut live) = (7_u64, 0_u64, Vec::new());
     let mut random = move |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     let mut events = 0;
     while events < EVENTS {
         for n in 0..200 + random(200) {
             let size = 512 << random(12);
-            writeln!(lines, r#"{{"op":"alloc","id":{id},"size":{},"site":"layer {} forward"}}"#, size * (1 + random(30)), n % 300)
-                .expect("written");
+            writeln!(
+                lines,
+                r#"{{"op":"alloc","id":{id},"size":{},"site":"layer {} forward"}}"#,
+                size * (1 + random(30)),
+                n % 300
+            )
+            .expect("written");
             live.push(id);
             (id, events) = (id + 1, events + 1);
         }
@@ -208,9 +258,14 @@ fn a_million_events_are_small_and_fluid() {
     println!("report_page: a million events are {:.1} MiB", size as f64 / f64::from(1 << 20));
     assert!(size <= PAGE_MAX, "{size} bytes");
     let Some(mut browser) = Browser::start("report_page") else { return };
-    browser.ask("Emulation.setDeviceMetricsOverride", json!({"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false}));
+    browser.ask(
+        "Emulation.setDeviceMetricsOverride",
+        json!({"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false}),
+    );
     browser.open(Path::new(&page), DRAWN);
-    let paint = browser.script("performance.getEntriesByName('first-contentful-paint')[0].startTime").as_f64();
+    let paint = browser
+        .script("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        .as_f64();
     let drawn = browser.script("state.first").as_f64().expect("a time");
     let rate = |browser: &mut Browser, order: &str| {
         browser.script(&format!(
@@ -248,7 +303,9 @@ fn a_page_is_written_whole_or_not_at_all() {
     let empty = folder.file("empty.jsonl", "{\"op\":\"mark\",\"name\":\"m\"}\n");
     let page = folder.file("page.html", "before");
     let read = || std::fs::read_to_string(&page).expect("read");
-    for (file, code, why) in [(&bad, 3, "line 2"), (&empty, 3, "no requests"), (&page, 2, "is the input")] {
+    for (file, code, why) in
+        [(&bad, 3, "line 2"), (&empty, 3, "no requests"), (&page, 2, "is the input")]
+    {
         let (found, out, err) = call(&["report", file, "-o", &page]);
         assert_eq!((found, out.as_str()), (code, ""), "{err}");
         assert!(err.contains(why), "{err}");
@@ -262,7 +319,10 @@ fn a_page_is_written_whole_or_not_at_all() {
     let (code, out, err) = call(&["report", &bad, &good, "-o", &page, "--budget", "1"]);
     assert_eq!(code, 4, "{out}{err}");
     let first = read();
-    assert!(first.contains("exhausted with each") || first.contains("requests fail with each"), "the answer is in it");
+    assert!(
+        first.contains("exhausted with each") || first.contains("requests fail with each"),
+        "the answer is in it"
+    );
     let (code, ..) = call(&["report", &bad, &good, "-o", &page, "--budget", "1"]);
     assert_eq!(code, 4);
     assert!(first == read(), "the same bytes again");

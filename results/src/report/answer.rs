@@ -82,6 +82,7 @@ fn fit(seen: &Seen<'_, '_>, table: &Table, own: &Trial) -> String {
         );
     }
     let first = row.first_oom.as_deref().map_or_else(String::new, |text| {
+        let text = text.trim_start_matches("out of device memory: ");
         format!(" The first is op {}: {}.", row.first_oom_op.unwrap_or(0), shown(text))
     });
     format!(
@@ -119,7 +120,15 @@ fn why(seen: &Seen<'_, '_>, own: &Trial, worst: Option<&(u64, Judged)>) -> Strin
     if !causes.is_empty() {
         text += &format!(": {}", causes.join(", "));
     }
-    text + "."
+    text += ".";
+    if let Some(wanted) = judged.wanted.filter(|wanted| wanted.failed) {
+        text += &format!(
+            " The largest free piece that the request of {} could have come from is {}.",
+            Bytes(wanted.size),
+            Bytes(judged.largest_free_for_wanted)
+        );
+    }
+    text
 }
 
 fn holders(seen: &Seen<'_, '_>) -> String {

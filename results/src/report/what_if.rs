@@ -20,6 +20,8 @@ const LINES_MAX: usize = 60;
 pub struct Line {
     pub input: String,
     pub setting: String,
+    /// It is a setting of the history's own allocator.
+    pub own: bool,
     pub verdict: String,
     pub failed: u64,
     pub peak_reserved: u64,
@@ -122,7 +124,7 @@ impl Table {
                 _ => "another allocator".to_owned(),
             };
             let mut line = self.line(trial, name, &verdict, own);
-            line.paste.clear();
+            (line.own, line.paste) = (false, String::new());
             lines.push(line);
         }
         lines
@@ -144,6 +146,7 @@ impl Table {
         Line {
             input: shown(&row.input),
             setting: shown(setting),
+            own: true,
             verdict: shown(verdict),
             failed: row.failed(),
             peak_reserved: row.peak_reserved,

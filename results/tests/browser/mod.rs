@@ -26,7 +26,8 @@ pub(crate) struct Browser {
 fn program() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let all = std::env::split_paths(&folders).flat_map(|folder| names.map(|name| folder.join(name)));
+    let all =
+        std::env::split_paths(&folders).flat_map(|folder| names.map(|name| folder.join(name)));
     all.into_iter().find(|path| path.is_file())
 }
 

@@ -69,17 +69,43 @@ class SizeClass {
     }
   }
 
-  live(op, see) {
-    const born = countUpTo(this.birth, op);
-    if (born) this.visit(1, 0, this.width, born, op, see);
+  // Adds those that are live after an op, and have at least `least` bytes, to a list.
+  live(op, found, sizes, least) {
+    this.born = countUpTo(this.birth, op);
+    if (this.born) this.visit(1, 0, this.width, op, found, sizes, least);
   }
 
-  visit(node, from, to, born, op, see) {
-    if (from >= born || this.latest[node] <= op) return;
-    if (to - from === 1) return see(this.members[from]);
-    const middle = (from + to) / 2;
-    this.visit(2 * node, from, middle, born, op, see);
-    this.visit(2 * node + 1, middle, to, born, op, see);
+  visit(node, from, width, op, found, sizes, least) {
+    while (width > 1) {
+      width >>= 1;
+      node <<= 1;
+      const later = from + width;
+      if (later < this.born && this.latest[node + 1] > op) {
+        if (this.latest[node] > op) this.visit(node, from, width, op, found, sizes, least);
+        node++;
+        from = later;
+      } else if (this.latest[node] <= op) return;
+    }
+    if (this.latest[node] <= op) return;
+    const life = this.members[from];
+    if (sizes[life] >= least) found.add(life);
+  }
+}
+
+// A list that keeps its room.
+class Found {
+  constructor() {
+    this.list = new Int32Array(4096);
+    this.count = 0;
+  }
+
+  add(life) {
+    if (this.count === this.list.length) {
+      const more = new Int32Array(2 * this.count);
+      more.set(this.list);
+      this.list = more;
+    }
+    this.list[this.count++] = life;
   }
 }
 
@@ -173,20 +199,27 @@ class History {
   classes() {
     const lists = [];
     for (let life = 0; life < this.count; life++) {
-      const number = Math.floor(Math.log2(Math.max(this.size[life], 1)));
+      const number = Math.floor(2 * Math.log2(Math.max(this.size[life], 1)));
       (lists[number] ??= []).push(life);
     }
     this.bySize = [];
     lists.forEach((members, number) => {
-      this.bySize.push({ below: 2 ** (number + 1), list: new SizeClass(members, this.birth, this.death) });
+      this.bySize.push({ below: 2 ** ((number + 1) / 2), list: new SizeClass(members, this.birth, this.death) });
     });
   }
 
-  // Calls `see` with each buffer of at least `least` bytes that is live after an op.
-  liveAt(op, least, see) {
+  // Buffers of at least `least` bytes that are live after an op, in no order.
+  liveAt(op, least, found = new Found()) {
+    found.count = 0;
     for (const one of this.bySize) {
-      if (one.below > least) one.list.live(op, (life) => { if (this.size[life] >= least) see(life); });
+      if (one.below > least) one.list.live(op, found, this.size, least);
     }
+    return found;
+  }
+
+  each(op, see) {
+    const found = this.liveAt(op, 0);
+    for (let at = 0; at < found.count; at++) see(found.list[at]);
   }
 
   // Sums by group: after every so many events they are kept, from there they are counted.

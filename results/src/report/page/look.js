@@ -86,9 +86,9 @@ function legend(place, entries) {
   byId(place).replaceChildren(...entries.map(([name, colour]) => make("span", [swatch(colour), document.createTextNode(name)])));
 }
 
-// Canvas and pen in CSS pixels; `fine` draws in the screen's own.
-function pen(canvas, fine) {
-  const scale = fine ? Math.min(window.devicePixelRatio || 1, 2) : 1;
+// A pen that counts in CSS pixels, on a canvas that has the screen's own.
+function pen(canvas) {
+  const scale = Math.min(window.devicePixelRatio || 1, 2);
   const box = canvas.getBoundingClientRect();
   const width = Math.max(1, Math.round(box.width * scale)), height = Math.max(1, Math.round(box.height * scale));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });

@@ -28,7 +28,7 @@ class SegmentMap {
 
   draw() {
     const { history, run, moment } = this.state;
-    const to = pen(this.canvas, true), colours = ink();
+    const to = pen(this.canvas), colours = ink();
     const { context, width, height } = to;
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, width, height);
@@ -40,7 +40,7 @@ class SegmentMap {
     this.perPixel = this.perRow / width;
     this.live = [];
     const op = run.op[moment];
-    history.liveAt(op, 0, (life) => { if (run.place[life] >= 0) this.live.push(life); });
+    history.each(op, (life) => { if (run.place[life] >= 0) this.live.push(life); });
     this.live.sort((a, b) => run.place[a] - run.place[b]);
     this.places = Float64Array.from(this.live, (life) => run.place[life]);
     this.list.forEach((segment, n) => this.segment(context, width, segment, this.from[n], colours));
@@ -117,7 +117,7 @@ class SegmentMap {
 // Causes of all moments, as far as the timeline shows them.
 function drawCauses(state) {
   const canvas = byId("causes");
-  const { context, width, height } = pen(canvas, true);
+  const { context, width, height } = pen(canvas);
   const colours = ink(), run = state.run, view = state.timeline.view;
   context.fillStyle = colours.paper;
   context.fillRect(0, 0, width, height);

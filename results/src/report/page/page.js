@@ -12,7 +12,7 @@ const state = {
     const history = this.history;
     if (what >= 0) {
       const death = history.death[what];
-      const until = death === Infinity ? "never freed" : `to op ${count(death)}`;
+      const until = death === Infinity ? "not freed" : `to op ${count(death)}`;
       return `${bytes(history.size[what])}, ${history.category(what)}\n${history.siteText(what)}\nfrom op ${count(history.birth[what])}, ${until}`;
     }
     if (what <= CAUSE) return `free: ${this.run.about.moments.causes[CAUSE - what]}\nafter op ${count(op)}`;
@@ -63,7 +63,7 @@ const state = {
       this.groupColours = GROUP_COLOURS.slice(0, 6).concat([REST_COLOUR]);
     } else {
       const held = new Map();
-      history.liveAt(history.peakOp, 0, (life) => held.set(history.site[life], (held.get(history.site[life]) ?? 0) + history.size[life]));
+      history.each(history.peakOp, (life) => held.set(history.site[life], (held.get(history.site[life]) ?? 0) + history.size[life]));
       const top = [...held].sort((a, b) => b[1] - a[1]).slice(0, SITES_COLOURED).map(([site]) => site);
       const number = new Map(top.map((site, at) => [site, at]));
       this.groupNames = top.map((site) => sites[site] || "(no site recorded)").concat(["other sites"]);

@@ -16,6 +16,7 @@ class Raster {
 
   // `view`: ops from t0 to t1, bytes from y0 (below) to y1.
   fill(history, run, view, order) {
+    this.found = new Found();
     this.sorted = new Float64Array(4096);
     this.totals = new Float64Array(history.groups);
     this.scale = this.height / (view.y1 - view.y0);
@@ -48,20 +49,17 @@ class Raster {
     const op = this.moment[x];
     this.what.fill(NOTHING, x * this.height, (x + 1) * this.height);
     history.groupBytes(op, this.totals);
-    let found = 0;
-    history.liveAt(op, 0.6 / this.scale, (life) => {
-      if (found === this.sorted.length) {
-        const more = new Float64Array(2 * found);
-        more.set(this.sorted);
-        this.sorted = more;
-      }
-      this.sorted[found++] = history.groupOf[life] * 2 ** 32 + life;
-    });
-    const order = this.sorted.subarray(0, found).sort();
+    const found = history.liveAt(op, 0.6 / this.scale, this.found), count = found.count;
+    if (count > this.sorted.length) this.sorted = new Float64Array(2 * count);
+    for (let n = 0; n < count; n++) {
+      const life = found.list[n];
+      this.sorted[n] = history.groupOf[life] * 2 ** 32 + life;
+    }
+    const order = this.sorted.subarray(0, count).sort();
     let at = 0, begin = 0;
     for (let group = 0; group < history.groups; group++) {
       let y = begin;
-      for (; at < found && order[at] < (group + 1) * 2 ** 32; at++) {
+      for (; at < count && order[at] < (group + 1) * 2 ** 32; at++) {
         const life = order[at] - group * 2 ** 32;
         this.band(x, view, y, y + history.size[life], life);
         y += history.size[life];
@@ -83,10 +81,11 @@ class Raster {
       this.behind = this.what.slice(x * this.height, (x + 1) * this.height);
     }
     if (!run) return;
-    history.liveAt(op, 0.4 / this.scale, (life) => {
-      const place = run.place[life];
+    const found = history.liveAt(op, 0.5 / this.scale, this.found);
+    for (let n = 0; n < found.count; n++) {
+      const life = found.list[n], place = run.place[life];
       if (place >= 0) this.band(x, view, place, place + history.size[life], life);
-    });
+    }
   }
 
   segments(run, view, x, moment) {

@@ -1,12 +1,14 @@
 // The timeline: which part of the run is seen, drawn on a canvas, and what the pointer does there.
 
 const ZOOM = 1.25;
+const FRAME_MS = 20;
 
 class Timeline {
   constructor(state) {
     this.state = state;
     this.canvas = byId("timeline");
     this.raster = new Raster();
+    this.sheet = document.createElement("canvas");
     this.view = { t0: 0, t1: 1, y0: 0, y1: 1 };
     this.frames = 0;
     this.listen();
@@ -67,7 +69,7 @@ class Timeline {
     [view.y0, view.y1] = within(view.y0, view.y1, 0, this.top);
   }
 
-  // Draws with the next frame; in the midst of a movement coarsely, and finely when it rests.
+  // Draws with the next frame; in the midst of a movement perhaps coarsely, and finely when it rests.
   draw(moving = false) {
     this.coarse = moving;
     clearTimeout(this.rest);
@@ -81,23 +83,30 @@ class Timeline {
   drawNow() {
     const { history, run, order } = this.state;
     if (!history) return;
-    const to = pen(this.canvas, !this.coarse);
-    this.pen = to;
-    this.raster.resize(this.canvas.width, this.canvas.height);
+    const begun = performance.now();
+    this.pen = pen(this.canvas);
+    // in a movement that does not keep up, a quarter of the pixels
+    this.share = this.coarse && this.slow ? 0.5 : 1;
+    this.raster.resize(Math.ceil(this.canvas.width * this.share), Math.ceil(this.canvas.height * this.share));
     this.raster.fill(history, run, this.view, order);
     this.paint();
     this.frames++;
+    if (this.share === 1) this.slow = performance.now() - begun > FRAME_MS;
     this.state.drawn();
   }
 
   // Puts colours on what the raster holds, and lines over it.
   paint() {
     if (!this.pen) return;
-    const { context, width, height } = this.pen;
-    const size = [this.canvas.width, this.canvas.height];
-    if (!this.image || this.image.width !== size[0] || this.image.height !== size[1]) this.image = context.createImageData(...size);
-    this.raster.paint(this.image, this.state.colours, this.state);
-    context.putImageData(this.image, 0, 0);
+    const { context, width, height } = this.pen, raster = this.raster;
+    if (this.sheet.width !== raster.width || this.sheet.height !== raster.height || !this.image) {
+      Object.assign(this.sheet, { width: raster.width, height: raster.height });
+      this.image = new ImageData(raster.width, raster.height);
+    }
+    raster.paint(this.image, this.state.colours, this.state);
+    this.sheet.getContext("2d").putImageData(this.image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.sheet, 0, 0, width, height);
     this.lines(context, width, height);
   }
 
@@ -116,7 +125,7 @@ class Timeline {
     }
     const step = niceStep((view.y1 - view.y0) / 5, 2);
     for (let value = Math.ceil(view.y0 / step) * step; value < view.y1; value += step) {
-      if (value > 0) this.label(context, bytes(value), 4, this.y(value), colours);
+      if (value > 0 && this.y(value) > 24) this.label(context, bytes(value), 4, this.y(value), colours);
     }
     const every = Math.max(1, niceStep((view.t1 - view.t0) / (width / 130), 10));
     for (let op = Math.ceil(view.t0 / every) * every; op < view.t1; op += every) {
@@ -206,8 +215,8 @@ class Timeline {
   at(event) {
     const box = this.canvas.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
-    const column = Math.floor(x * this.pen.scale);
-    return { x, y, what: this.raster.at(x * this.pen.scale, y * this.pen.scale), op: this.raster.moment[column] ?? -1 };
+    const scale = this.pen.scale * this.share;
+    return { x, y, what: this.raster.at(x * scale, y * scale), op: this.raster.moment[Math.floor(x * scale)] ?? -1 };
   }
 
   listen() {

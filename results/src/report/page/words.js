@@ -2,6 +2,7 @@
 
 const FOUND_SHOWN = 50;
 const SHARES_SHOWN = 10;
+const HELPS_SHOWN = 8;
 
 function showAnswer(about) {
   const list = make("dl", null);
@@ -28,29 +29,41 @@ async function copyText(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "copied";
   } catch {
+    button.before(make("code", text));
     getSelection().selectAllChildren(button.previousSibling);
-    button.textContent = "selected: copy it";
+    button.textContent = "copy the selected text";
   }
 }
 
+// Settings in force first, then what helps, other allocators, and the rest where it is asked for.
 function showWhatIf(state) {
   const about = state.history ? state.history.about : state.about;
+  const rank = (line) => (line.verdict === "in force" ? 0 : line.run !== null ? 1 : line.verdict === "helps" ? 2 : line.own ? 4 : 3);
+  const lines = about.what_if.map((line, at) => [rank(line), at, line]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let helping = 0;
+  const first = [], rest = [];
+  for (const [order, , line] of lines) (order === 4 || (order === 2 && ++helping > HELPS_SHOWN) ? rest : first).push(whatIfRow(state, line));
+  const titles = ["setting or allocator", "verdict", "failed#", "peak reserved#", "against now#", "driver calls#", "stalls ms#", ""];
+  const parts = [make("div", [table(titles, first)], { className: "wide" })];
+  if (rest.length) {
+    parts.push(make("details", [make("summary", `${count(rest.length)} more settings: what helps less, costs, or does nothing here`), make("div", [table(titles, rest)], { className: "wide" })], { open: byId("whatif").querySelector("details")?.open ?? false }));
+  }
+  byId("whatif").replaceChildren(...parts);
+}
+
+function whatIfRow(state, line) {
   const signed = (value) => (value === 0 ? "0" : `${value > 0 ? "+" : "\u2212"}${bytes(Math.abs(value))}`);
-  const rows = about.what_if.map((line) => {
-    const shown = line.run !== null;
-    const name = [make("span", line.setting)];
-    if (line.paste && line.verdict === "helps") {
-      const copy = make("button", "copy", { type: "button", click: (event) => { event.stopPropagation(); copyText(line.paste, copy); } });
-      copy.title = line.paste;
-      name.push(document.createTextNode(" "), copy);
-    }
-    return {
-      cells: [make("span", name), line.verdict, count(line.failed), bytes(line.peak_reserved), signed(line.saved), count(line.calls), (line.stall_ns / 1e6).toFixed(2), shown ? "show" : ""].map((cell) => (typeof cell === "string" ? cell : [cell])),
-      click: shown ? () => state.setRun(line.run) : null,
-      shown: shown && state.run && state.history.runs[line.run] === state.run,
-    };
-  });
-  byId("whatif").replaceChildren(table(["setting or allocator", "verdict", "failed#", "peak reserved#", "against now#", "driver calls#", "stalls ms#", ""], rows));
+  const shown = line.run !== null;
+  const name = [make("span", line.setting)];
+  if (line.paste && line.verdict === "helps") {
+    const copy = make("button", "copy", { type: "button", title: line.paste, click: (event) => { event.stopPropagation(); copyText(line.paste, copy); } });
+    name.push(document.createTextNode(" "), copy);
+  }
+  return {
+    cells: [name, line.verdict, count(line.failed), bytes(line.peak_reserved), signed(line.saved), count(line.calls), (line.stall_ns / 1e6).toFixed(2), shown ? [make("span", "show", { className: "show" })] : ""],
+    click: shown ? () => state.setRun(line.run) : null,
+    shown: shown && state.run && state.history.runs[line.run] === state.run,
+  };
 }
 
 function showLife(state) {
@@ -64,7 +77,7 @@ function showLife(state) {
     ["asked for", `${bytes(history.size[chosen])} (${count(history.size[chosen])} B)`],
     ["site", history.siteText(chosen)],
     ["category", `${history.category(chosen)}${stated ? ", the recording says so" : ", told by its times, may be wrong"}`],
-    ["lives", death === Infinity ? `from op ${count(history.birth[chosen])}, never freed` : `from op ${count(history.birth[chosen])} to op ${count(death)} (${count(death - history.birth[chosen])} ops)`],
+    ["lives", death === Infinity ? `from op ${count(history.birth[chosen])}, not freed in the recording` : `from op ${count(history.birth[chosen])} to op ${count(death)} (${count(death - history.birth[chosen])} ops)`],
     ["phase", history.phase(history.birth[chosen])],
     ["stream, device", `${history.stream[chosen]}, ${history.device[chosen]}`],
     ["name in the recording", history.name[chosen] > 2 ** 24 ? hex(history.name[chosen]) : count(history.name[chosen])],
@@ -101,7 +114,7 @@ function pinnedBy({ run, moment }, life) {
 function showMoment(state) {
   const { history, op } = state;
   const live = [];
-  history.liveAt(op, 0, (life) => live.push(life));
+  history.each(op, (life) => live.push(life));
   const all = live.reduce((sum, life) => sum + history.size[life], 0);
   const shares = (name) => {
     const sums = new Map();
