@@ -88,9 +88,14 @@ fn of_file(
     let asked =
         Asked { strategies: &args.strategy, budget: args.budget as usize, quiet: common.quiet };
     let mut histories = Vec::new();
-    for (input, recorded) in file.inputs().iter().zip(file.recorded()) {
+    let devices = match file {
+        Opened::Snapshot(snapshot) => snapshot.devices.iter().map(Some).collect(),
+        _ => vec![None; file.inputs().len()],
+    };
+    for ((input, recorded), device) in file.inputs().iter().zip(file.recorded()).zip(devices) {
         let place = room::place(input, recorded, &args.place, common.quiet)?;
-        let subject = Subject { input, place: &place, own: &own, warnings: file.warnings() };
+        let subject =
+            Subject { input, place: &place, own: &own, warnings: file.warnings(), device };
         histories.push(history(columns, &subject, &asked)?);
     }
     if histories.is_empty() {

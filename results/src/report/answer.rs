@@ -10,7 +10,7 @@ use crate::analysis::category::Categories;
 use crate::analysis::causes::Judged;
 use crate::analysis::lives::Lives;
 use crate::analysis::shares;
-use crate::job::{Input, Place};
+use crate::job::Place;
 
 /// Sites, categories and causes that are named.
 const NAMED: usize = 3;
@@ -27,9 +27,7 @@ pub struct Said {
 }
 
 /// A history and what is known of it.
-pub struct Seen<'r, 'a> {
-    /// The history.
-    pub input: &'r Input<'a>,
+pub struct Seen<'r> {
     /// On which device.
     pub place: &'r Place,
     /// Its buffers.
@@ -39,7 +37,7 @@ pub struct Seen<'r, 'a> {
 }
 
 /// The answer, from the run with the settings in force, and its worst moment: the first refused request, or else the peak.
-pub fn answer(seen: &Seen<'_, '_>, table: &Table, worst: Option<&(u64, Judged)>) -> Vec<Said> {
+pub fn answer(seen: &Seen<'_>, table: &Table, worst: Option<&(u64, Judged)>) -> Vec<Said> {
     let mut all = Vec::new();
     let Some(own) = table.own() else { return all };
     let mut say = |about, text| all.push(Said { about, text, paste: None });
@@ -68,7 +66,7 @@ pub fn answer(seen: &Seen<'_, '_>, table: &Table, worst: Option<&(u64, Judged)>)
     all
 }
 
-fn fit(seen: &Seen<'_, '_>, table: &Table, own: &Trial) -> String {
+fn fit(seen: &Seen<'_>, table: &Table, own: &Trial) -> String {
     let (row, capacity) = (&own.row, Bytes(seen.place.capacity()));
     let settings = match table.has_settings() {
         true => format!("with the recorded settings ({})", shown(&own.conf)),
@@ -92,7 +90,7 @@ fn fit(seen: &Seen<'_, '_>, table: &Table, own: &Trial) -> String {
     )
 }
 
-fn why(seen: &Seen<'_, '_>, own: &Trial, worst: Option<&(u64, Judged)>) -> String {
+fn why(seen: &Seen<'_>, own: &Trial, worst: Option<&(u64, Judged)>) -> String {
     let (needed, capacity) = (own.row.live_floor_of_one, seen.place.capacity());
     if needed > capacity {
         return format!(
@@ -105,11 +103,6 @@ fn why(seen: &Seen<'_, '_>, own: &Trial, worst: Option<&(u64, Judged)>) -> Strin
         return "This strategy does not tell what lies where, so free memory has no causes here."
             .to_owned();
     };
-    let mut causes = judged.causes.named().to_vec();
-    causes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let causes = causes.iter().filter(|(_, bytes)| *bytes > 0).take(NAMED);
-    let causes: Vec<String> =
-        causes.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let when = if own.row.failed() > 0 { "the first failure" } else { "the reserved peak" };
     let total = Bytes(judged.causes.total());
     let mut text = format!(
@@ -117,10 +110,7 @@ fn why(seen: &Seen<'_, '_>, own: &Trial, worst: Option<&(u64, Judged)>) -> Strin
         Bytes(judged.reserved),
         Bytes(judged.requested)
     );
-    if !causes.is_empty() {
-        text += &format!(": {}", causes.join(", "));
-    }
-    text += ".";
+    text += &format!("{}.", causes(judged));
     if let Some(wanted) = judged.wanted.filter(|wanted| wanted.failed) {
         text += &format!(
             " The largest free piece that the request of {} could have come from is {}.",
@@ -131,7 +121,33 @@ fn why(seen: &Seen<'_, '_>, own: &Trial, worst: Option<&(u64, Judged)>) -> Strin
     text
 }
 
-fn holders(seen: &Seen<'_, '_>) -> String {
+/// The largest causes, behind a colon; nothing if there are none.
+fn causes(judged: &Judged) -> String {
+    let mut causes = judged.causes.named().to_vec();
+    causes.retain(|(_, bytes)| *bytes > 0);
+    causes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let named = causes.iter().take(NAMED);
+    let named: Vec<String> =
+        named.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
+    if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) }
+}
+
+/// What a snapshot itself ends with. Without a history, a replay asks for what was live and for nothing else, and cannot be as bad.
+pub fn recorded(judged: &Judged, no_history: bool) -> Said {
+    let mut text = format!(
+        "The file itself ends with {} reserved for {} of live buffers; {} between them hold nothing that was asked for{}.",
+        Bytes(judged.reserved),
+        Bytes(judged.requested),
+        Bytes(judged.causes.total()),
+        causes(judged)
+    );
+    if no_history {
+        text += " It has no history: the replay above only asks for what is live at the end, one after the other, so that it shows less waste than there was.";
+    }
+    Said { about: "as recorded", text, paste: None }
+}
+
+fn holders(seen: &Seen<'_>) -> String {
     let lives = seen.lives;
     let part = |bytes: u64| bytes as f64 * 100.0 / lives.peak_bytes.max(1) as f64;
     let list = |shares: Vec<(String, u64)>| {
@@ -163,7 +179,7 @@ fn holders(seen: &Seen<'_, '_>) -> String {
     )
 }
 
-fn helps(seen: &Seen<'_, '_>, table: &Table, own: &Trial) -> Said {
+fn helps(seen: &Seen<'_>, table: &Table, own: &Trial) -> Said {
     let (row, about) = (&own.row, "what helps");
     if let Some(best) = table.best() {
         let new = &best.row;

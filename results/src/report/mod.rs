@@ -33,7 +33,9 @@ use crate::advise::tape::Tape;
 use crate::advise::trial::Trial;
 use crate::analysis::category::Categories;
 use crate::analysis::lives::Lives;
+use crate::analysis::recorded::{failure_at_end, judge_end};
 use crate::failure::Failure;
+use crate::inputs::DeviceRecording;
 use crate::job::{Input, Place};
 
 /// Runs that a page holds whole, of each history: its own, the best, and those that were asked for.
@@ -73,6 +75,8 @@ pub struct Subject<'r, 'a> {
     pub own: &'r Spec,
     /// What does not add up in it.
     pub warnings: &'r [String],
+    /// Of a snapshot: the device's history, and the state that it ends with.
+    pub device: Option<&'r DeviceRecording>,
 }
 
 /// How much is tried.
@@ -127,10 +131,19 @@ pub fn history(
         table.shows(&spec.to_string(), runs.len());
         runs.push(run);
     }
-    let seen = answer::Seen { input, place, lives: &lives, categories: &categories };
+    let seen = answer::Seen { place, lives: &lives, categories: &categories };
+    let mut answer = answer::answer(&seen, &table, worst.as_ref());
+    if let Some(device) = subject.device
+        && let Some(judged) = judge_end(device, own, &lives, failure_at_end(device, &lives))?
+            .filter(|j| j.reserved > 0)
+    {
+        let entries = device.recording.entries().len();
+        answer.push(answer::recorded(&judged, entries == 0));
+        runs.push(cast.recorded(columns, judged));
+    }
     Ok(History {
         name: shown(&input.name),
-        answer: answer::answer(&seen, &table, worst.as_ref()),
+        answer,
         warnings: subject.warnings.iter().map(|warning| shown(warning)).collect(),
         buffers: Buffers::put(columns, input, &lives, &categories, &kept),
         what_if: table.lines(),

@@ -5,6 +5,7 @@
 //! | `places` | addresses of all segments and buffers, put end to end without the gaps between them; a buffer that was refused, or has no bytes, has none |
 //! | `levels` | reserved bytes at each op that changes them; allocated bytes at [`LEVELS_MAX`] ops, evenly spread, if there are more |
 //! | `grid` | moments: evenly spread over the ops, and the requests that made the run grow, evenly chosen of them; in any case the peak, the first that was refused, the first and the last op. Fewer where more buffers are live, so that all moments together have about [`PIECES_MAX`] pieces |
+//! | `recorded` | of a snapshot also the state that the file itself ends with: its segments, and buffers that lie where they were recorded |
 //! | `pieces` | only what holds nothing that was asked for; what a block was rounded up by stands with its buffer |
 
 use std::collections::BTreeSet;
@@ -119,44 +120,79 @@ impl Cast<'_, '_> {
         run.moments(self.input, spec, self.place, self.lives, &grid, &mut |op, judged| {
             states.push((op, judged));
         })?;
-        let map = Stretches::of(&placed, &states);
-        let kept = || self.kept.list.iter().map(|at| *at as usize);
-        let places: Vec<u64> = kept()
-            .map(|at| placed.at[at])
-            .map(|(address, size)| if size == 0 { 0 } else { map.place(address) + 1 })
-            .collect();
-        let more = kept().map(|at| placed.at[at].1.saturating_sub(self.lives.list[at].size));
-        let more: Vec<u64> = more.collect();
-        let mut reserved: Vec<(u64, u64)> = Vec::new();
-        for level in &run.levels {
-            if reserved.last().map_or(0, |last| last.1) != level.reserved {
-                reserved.push((level.op, level.reserved));
-            }
-        }
         let every = run.levels.len().div_ceil(LEVELS_MAX).max(1);
-        let levels = || run.levels.iter().step_by(every);
+        let allocated = run.levels.iter().step_by(every).map(|l| (l.op, l.allocated)).collect();
         let refused = run.grew.iter().filter(|wanted| wanted.failed).take(REFUSED_MAX);
-        let run_as_shown = Run {
-            spec: shown(&spec.to_string()),
-            label: shown(label),
-            capacity: self.place.capacity(),
+        let told = Told {
+            spec: spec.to_string(),
+            label: label.to_owned(),
             failed: run.row.failed(),
             first_oom: run.first_oom,
-            peak_op: run.peak_op,
-            peak_reserved: run.peak_reserved,
+            peak: (run.peak_op, run.peak_reserved),
+            reserved: run.levels.iter().map(|level| (level.op, level.reserved)).collect(),
+            allocated,
+            refused: refused.map(|wanted| wanted.op).collect(),
+        };
+        let run_as_shown = self.put(columns, told, &placed.at, &states);
+        let worst = run.first_oom.unwrap_or(run.peak_op);
+        Ok(Some((run_as_shown, states.into_iter().find(|(op, _)| *op == worst))))
+    }
+
+    /// The state that a recording ends with, as a run of one moment: rule `recorded`.
+    pub fn recorded(&self, columns: &mut Columns, judged: Judged) -> Run {
+        let op = self.lives.ops.saturating_sub(1);
+        let mut placed = vec![(0, 0); self.lives.list.len()];
+        for at in self.lives.live_at(op) {
+            placed[at] = (self.lives.list[at].name, self.lives.list[at].size);
+        }
+        let told = Told {
+            spec: String::new(),
+            label: "as the file ends, not replayed".to_owned(),
+            failed: 0,
+            first_oom: None,
+            peak: (op, judged.reserved),
+            reserved: vec![(op, judged.reserved)],
+            allocated: Vec::new(),
+            refused: Vec::new(),
+        };
+        self.put(columns, told, &placed, &[(op, judged)])
+    }
+
+    fn put(
+        &self,
+        columns: &mut Columns,
+        mut told: Told,
+        placed: &[(u64, u64)],
+        states: &[(u64, Judged)],
+    ) -> Run {
+        told.reserved.dedup_by_key(|(_, bytes)| *bytes);
+        let map = Stretches::of(placed, states);
+        let kept = || self.kept.list.iter().map(|at| *at as usize);
+        let places: Vec<u64> = kept()
+            .map(|at| placed[at])
+            .map(|(address, size)| if size == 0 { 0 } else { map.place(address) + 1 })
+            .collect();
+        let more = kept().map(|at| placed[at].1.saturating_sub(self.lives.list[at].size));
+        let more: Vec<u64> = more.collect();
+        Run {
+            spec: shown(&told.spec),
+            label: shown(&told.label),
+            capacity: self.place.capacity(),
+            failed: told.failed,
+            first_oom: told.first_oom,
+            peak_op: told.peak.0,
+            peak_reserved: told.peak.1,
             stretch_begin: columns.delta(map.0.iter().map(|stretch| stretch.begin)),
             stretch_size: columns.plain(map.0.iter().map(|stretch| stretch.end - stretch.begin)),
             place: columns.words(&places),
             more: columns.words(&more),
-            reserved_op: columns.delta(reserved.iter().map(|level| level.0)),
-            reserved: columns.delta(reserved.iter().map(|level| level.1)),
-            allocated_op: columns.delta(levels().map(|level| level.op)),
-            allocated: columns.delta(levels().map(|level| level.allocated)),
-            refused: columns.delta(refused.map(|wanted| wanted.op)),
-            moments: Moments::put(columns, &states, &map, self.kept),
-        };
-        let worst = run.first_oom.unwrap_or(run.peak_op);
-        Ok(Some((run_as_shown, states.into_iter().find(|(op, _)| *op == worst))))
+            reserved_op: columns.delta(told.reserved.iter().map(|level| level.0)),
+            reserved: columns.delta(told.reserved.iter().map(|level| level.1)),
+            allocated_op: columns.delta(told.allocated.iter().map(|level| level.0)),
+            allocated: columns.delta(told.allocated.iter().map(|level| level.1)),
+            refused: columns.delta(told.refused),
+            moments: Moments::put(columns, states, &map, self.kept),
+        }
     }
 
     /// Rule `grid`.
@@ -172,6 +208,18 @@ impl Cast<'_, '_> {
         ops.extend(run.grew.iter().step_by(every).map(|wanted| wanted.op));
         ops.into_iter().filter(|op| *op <= last).collect()
     }
+}
+
+/// What of a run is told beside its places and states: pairs are op and bytes.
+struct Told {
+    spec: String,
+    label: String,
+    failed: u64,
+    first_oom: Option<u64>,
+    peak: (u64, u64),
+    reserved: Vec<(u64, u64)>,
+    allocated: Vec<(u64, u64)>,
+    refused: Vec<u64>,
 }
 
 /// Address and size of each life's block; size 0 where it has none.
@@ -213,10 +261,10 @@ struct Stretch {
 struct Stretches(Vec<Stretch>);
 
 impl Stretches {
-    fn of(placed: &Placed<'_>, states: &[(u64, Judged)]) -> Self {
+    fn of(placed: &[(u64, u64)], states: &[(u64, Judged)]) -> Self {
         let segments = states.iter().flat_map(|(_, judged)| &judged.segments);
         let mut all: Vec<(u64, u64)> = segments.map(|one| (one.address, one.size)).collect();
-        all.extend(&placed.at);
+        all.extend(placed);
         all.retain(|(_, size)| *size > 0);
         all.sort_unstable();
         let mut list: Vec<Stretch> = Vec::new();
