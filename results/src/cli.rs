@@ -67,6 +67,8 @@ enum Command {
     Report(commands::report::ReportArgs),
     /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
     Fit(commands::fit::FitArgs),
+    /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
+    Explain(commands::explain::ExplainArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
     /// Writes a recording as our JSON Lines
@@ -115,6 +117,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Report(args)) => commands::report::run(&args, common),
         Some(Command::Fit(args)) => commands::fit::run(&args, common),
+        Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),

@@ -7,6 +7,7 @@
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
+//! | [`explain`] | out-of-memory messages in plain words |
 //! | [`failure`] | errors with their exit codes |
 //! | [`fit`] | what a run needs of a device, and the largest batch |
 //! | [`inputs`] | recordings, opened by their content |
@@ -29,6 +30,7 @@ pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod described;
+pub mod explain;
 pub mod failure;
 pub mod fit;
 pub mod inputs;

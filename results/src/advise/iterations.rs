@@ -3,14 +3,14 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `names` | phases whose names are equal up to and with their first number (`step 21 forward`, `step 21 optimizer`) are one iteration; phases without a number belong to the one before. Of several kinds the most frequent counts |
-//! | `borders` | an iteration begins where, between the middles of the one before and its own, least is live: gradients that the next step frees belong to the one that made them |
-//! | `apart` | iterations can be put in another order if all that crosses their borders and is freed later is at most [`CARRIED_MAX`] of the peak; its frees are put at the end of its own iteration |
+//! | `borders` | an iteration begins where, between the middles of the one before and its own, least is live of what is freed some time: gradients that the next step frees belong to the one that made them |
+//! | `apart` | iterations can be put in another order if what of each crosses its border and is freed later is at most [`CARRIED_MAX`] of the peak; its frees are put at the end of its own iteration |
 
 use std::collections::BTreeMap;
 
 use crate::analysis::lives::{Lives, NEVER};
 
-/// Bytes that may cross a border, as a share of the peak.
+/// Bytes of an iteration that may cross its border, as a share of the peak.
 pub const CARRIED_MAX: f64 = 0.02;
 /// Fewer iterations are none.
 const COUNT_MIN: usize = 3;
@@ -66,32 +66,35 @@ pub fn find(lives: &Lives) -> Result<Vec<Iteration>, String> {
             "iterations run interleaved: their order is not the program's to choose".to_owned()
         );
     }
-    let curve = lives.curve();
-    let bytes = |at: usize| curve.get(at).map_or(0, |(_, bytes)| *bytes);
-    let within = |from: u64, to: u64| {
-        curve.partition_point(|(op, _)| *op < from)..curve.partition_point(|(op, _)| *op < to)
-    };
+    let passing = lives.curve_of(|at| lives.list[at].death != NEVER);
     let mut borders = Vec::new();
     for (n, (_, op)) in most.iter().enumerate() {
         let before = n.checked_sub(1).map_or(*op, |n| most[n].1);
         let after = most.get(n + 1).map_or(lives.ops, |(_, next)| *next);
         let (low, high) = (before.midpoint(*op), op.midpoint(after));
-        let least = within(low, high).min_by_key(|&at| (bytes(at), std::cmp::Reverse(at)));
-        borders.push(if n == 0 { *op } else { least.map_or(*op, |at| curve[at].0 + 1) });
+        let least = within(&passing, low, high).iter().rev().min_by_key(|(_, bytes)| *bytes);
+        borders.push(if n == 0 { *op } else { least.map_or(*op, |(at, _)| at + 1) });
     }
     borders.push(lives.ops);
+    let curve = lives.curve();
     let mut all: Vec<Iteration> = Vec::new();
     for (pair, (name, _)) in borders.windows(2).zip(&most) {
         let (from, to) = (pair[0], pair[1].max(pair[0]));
-        let peak = within(from, to).map(bytes).max().unwrap_or(0);
+        let peak = within(&curve, from, to).iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         all.push(Iteration { name: (*name).to_owned(), from, to, peak, kept: 0 });
     }
     for life in lives.list.iter().filter(|life| life.death == NEVER) {
         if let Some(own) = all.iter_mut().find(|i| i.from <= life.birth && life.birth < i.to) {
-            own.kept += life.size;
+            own.kept = own.kept.saturating_add(life.size);
         }
     }
     Ok(all)
+}
+
+/// The part of a curve in these ops, the last not included.
+fn within(curve: &[(u64, u64)], from: u64, to: u64) -> &[(u64, u64)] {
+    let at = |op: u64| curve.partition_point(|(other, _)| *other < op);
+    curve.get(at(from)..at(to)).unwrap_or(&[])
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@
 //! | [`ladder`] | which values of which option are tried |
 //! | [`trial`] | one setting, replayed: figures, a digest of every placement, a verdict |
 //! | [`search`] | which settings are tried, in rounds, within a budget |
-//! | [`iterations`], [`rewrite`] | what a program could do otherwise: order, warm-up, lengths in buckets, when caches are emptied |
+//! | [`iterations`], `parts`, [`rewrite`] | what a program could do otherwise: order, warm-up, lengths in buckets, when caches are emptied |
 //! | [`card`] | the smallest card on which a run passes |
 
 pub mod card;
 pub mod iterations;
 pub mod ladder;
+mod parts;
 pub mod rewrite;
 pub mod search;
 pub mod setting;

@@ -14,11 +14,11 @@
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
-use vramlab_sim::op::{NameId, Op};
+use vramlab_sim::op::Op;
 use vramlab_sim::source::Step;
-use vramlab_sim::units::{BufferId, StreamId};
 
 use super::iterations::{CARRIED_MAX, Iteration};
+use super::parts::{Parts, numbered};
 use super::tape::Tape;
 
 /// Numbers of classes of lengths that are tried.
@@ -32,16 +32,6 @@ pub struct Rewrite {
     pub what: String,
     /// Its ops.
     pub tape: Tape,
-}
-
-/// The steps of a tape with a buffer of its own for each request, cut into what is before, the iterations, and what is behind.
-struct Cut {
-    before: Vec<Step>,
-    parts: Vec<Vec<Step>>,
-    behind: Vec<Step>,
-    /// Bytes whose frees were put at the end of their own iteration.
-    carried: u64,
-    next_id: u32,
 }
 
 /// Every rewrite of a recording that its ops allow; and why others are not tried.
@@ -63,33 +53,19 @@ pub fn all(
         }
     };
     found.extend(emptied(tape, iterations));
-    let cut = Cut::of(tape, iterations);
+    let parts = Parts::of(tape, iterations);
     let peak = iterations.iter().map(|i| i.peak).max().unwrap_or(0);
-    if cut.carried as f64 > CARRIED_MAX * peak as f64 {
+    let carried = parts.carried.iter().copied().max().unwrap_or(0);
+    if carried as f64 > CARRIED_MAX * peak as f64 {
         left_out.push(format!(
-            "order, warm-up and buckets are not tried: {} B live across the borders of iterations",
-            cut.carried
+            "order, warm-up and buckets are not tried: {carried} B of an iteration live on in the next, and are freed there"
         ));
         return (found, left_out);
     }
-    found.extend(orders(tape, &cut, iterations));
-    found.push(warm_up(tape, &cut, iterations));
-    found.extend(BUCKETS.iter().filter_map(|count| buckets(tape, &cut, iterations, *count)));
+    found.extend(orders(tape, &parts, iterations));
+    found.push(warm_up(tape, &parts, iterations));
+    found.extend(BUCKETS.iter().filter_map(|count| buckets(tape, &parts, iterations, *count)));
     (found, left_out)
-}
-
-fn is_counted(step: &Step) -> bool {
-    matches!(step, Step::Op(op) if !op.is_setting())
-}
-
-/// Steps with the number of each op.
-fn numbered(tape: &Tape) -> impl Iterator<Item = (u64, Step)> + '_ {
-    let mut next = 0;
-    tape.steps.iter().map(move |step| {
-        let op = next;
-        next += u64::from(is_counted(step));
-        (op, *step)
-    })
 }
 
 fn without_empty_cache(tape: &Tape) -> Option<Rewrite> {
@@ -139,133 +115,7 @@ fn largest(iterations: &[Iteration]) -> usize {
     (0..iterations.len()).max_by_key(peak).unwrap_or(0)
 }
 
-impl Cut {
-    fn of(tape: &Tape, iterations: &[Iteration]) -> Self {
-        let mut cut = Self {
-            before: Vec::new(),
-            parts: vec![Vec::new(); iterations.len()],
-            behind: Vec::new(),
-            carried: 0,
-            next_id: 0,
-        };
-        let part_of = |op: u64| {
-            let at = iterations.partition_point(|i| i.from <= op).checked_sub(1)?;
-            (op < iterations[at].to).then_some(at)
-        };
-        // the buffer of each slot, where it was born, and its bytes
-        let mut live: FxHashMap<BufferId, (BufferId, Option<usize>, u64)> = FxHashMap::default();
-        for (op, step) in numbered(tape) {
-            let Step::Op(one) = step else { continue };
-            let here = part_of(op);
-            let (one, own) = match one {
-                Op::Alloc { id, stream, size, .. } => {
-                    let new = BufferId(cut.next_id);
-                    cut.next_id += 1;
-                    live.insert(id, (new, here, size));
-                    (Op::Alloc { id: new, stream, site: NameId(0), size }, here)
-                }
-                Op::Free { id, stream } => match live.remove(&id) {
-                    Some((id, home, size)) => {
-                        cut.carried += if home != here && home.is_some() { size } else { 0 };
-                        (Op::Free { id, stream }, home.or(here))
-                    }
-                    None => continue,
-                },
-                Op::FreeDeferred { id } => match live.get(&id) {
-                    Some((id, home, size)) => {
-                        cut.carried += if *home != here && home.is_some() { *size } else { 0 };
-                        (Op::FreeDeferred { id: *id }, home.or(here))
-                    }
-                    None => continue,
-                },
-                Op::FreeCompleted { id } => match live.remove(&id) {
-                    Some((id, home, _)) => (Op::FreeCompleted { id }, home.or(here)),
-                    None => continue,
-                },
-                Op::Realloc { id, size } => match live.get(&id) {
-                    Some((id, ..)) => (Op::Realloc { id: *id, size }, here),
-                    None => continue,
-                },
-                Op::RecordStream { id, stream } => match live.get(&id) {
-                    Some((id, ..)) => (Op::RecordStream { id: *id, stream }, here),
-                    None => continue,
-                },
-                other => (other, here),
-            };
-            match own {
-                Some(at) => cut.parts[at].push(Step::Op(one)),
-                None if iterations.first().is_some_and(|first| op < first.from) => {
-                    cut.before.push(Step::Op(one));
-                }
-                None => cut.behind.push(Step::Op(one)),
-            }
-        }
-        cut
-    }
-
-    fn in_order(&self, order: &[usize]) -> Vec<Step> {
-        let parts = order.iter().flat_map(|at| &self.parts[*at]);
-        self.before.iter().chain(parts).chain(&self.behind).copied().collect()
-    }
-
-    /// A copy of an iteration with buffers of its own, which leaves nothing. What it frees that is not its own stays.
-    fn copy(&self, at: usize, next_id: &mut u32) -> Vec<Step> {
-        let mut own: FxHashMap<BufferId, BufferId> = FxHashMap::default();
-        let mut live: Vec<(BufferId, bool)> = Vec::new();
-        let mut steps = Vec::with_capacity(self.parts[at].len());
-        for step in &self.parts[at] {
-            let Step::Op(op) = *step else { continue };
-            let renamed = match op {
-                Op::Alloc { id, stream, site, size } => {
-                    let new = BufferId(*next_id);
-                    *next_id += 1;
-                    own.insert(id, new);
-                    live.push((new, false));
-                    Op::Alloc { id: new, stream, site, size }
-                }
-                Op::Free { id, stream } => match own.remove(&id) {
-                    Some(id) => {
-                        live.retain(|(other, _)| *other != id);
-                        Op::Free { id, stream }
-                    }
-                    None => continue,
-                },
-                Op::FreeDeferred { id } => match own.get(&id) {
-                    Some(id) => {
-                        live.iter_mut().filter(|(other, _)| other == id).for_each(|l| l.1 = true);
-                        Op::FreeDeferred { id: *id }
-                    }
-                    None => continue,
-                },
-                Op::FreeCompleted { id } => match own.remove(&id) {
-                    Some(id) => {
-                        live.retain(|(other, _)| *other != id);
-                        Op::FreeCompleted { id }
-                    }
-                    None => continue,
-                },
-                Op::Realloc { id, size } => match own.get(&id) {
-                    Some(id) => Op::Realloc { id: *id, size },
-                    None => continue,
-                },
-                Op::RecordStream { id, stream } => match own.get(&id) {
-                    Some(id) => Op::RecordStream { id: *id, stream },
-                    None => continue,
-                },
-                other => other,
-            };
-            steps.push(Step::Op(renamed));
-        }
-        let end = |(id, deferred): (BufferId, bool)| match deferred {
-            true => Op::FreeCompleted { id },
-            false => Op::Free { id, stream: None::<StreamId> },
-        };
-        steps.extend(live.into_iter().rev().map(end).map(Step::Op));
-        steps
-    }
-}
-
-fn orders(tape: &Tape, cut: &Cut, iterations: &[Iteration]) -> Vec<Rewrite> {
+fn orders(tape: &Tape, parts: &Parts, iterations: &[Iteration]) -> Vec<Rewrite> {
     // the last one, if it stopped on the way, stays the last
     let count = iterations.len();
     let stays = iterations.last().is_some_and(|last| last.kept > 0);
@@ -280,7 +130,7 @@ fn orders(tape: &Tape, cut: &Cut, iterations: &[Iteration]) -> Vec<Rewrite> {
             .chain(middle)
             .chain((movable.end < count).then_some(count - 1))
             .collect();
-        (order.windows(2).any(|pair| pair[0] > pair[1])).then(|| tape.with(cut.in_order(&order)))
+        (order.windows(2).any(|pair| pair[0] > pair[1])).then(|| tape.with(parts.in_order(&order)))
     };
     let moved = movable.len();
     let rewrite = |name: &str, what: String, falling| {
@@ -303,12 +153,12 @@ fn orders(tape: &Tape, cut: &Cut, iterations: &[Iteration]) -> Vec<Rewrite> {
     .collect()
 }
 
-fn warm_up(tape: &Tape, cut: &Cut, iterations: &[Iteration]) -> Rewrite {
+fn warm_up(tape: &Tape, parts: &Parts, iterations: &[Iteration]) -> Rewrite {
     let at = largest(iterations);
-    let mut next_id = cut.next_id;
-    let copy = cut.copy(at, &mut next_id);
-    let parts = cut.parts.iter().flatten();
-    let steps = cut.before.iter().chain(&copy).chain(parts).chain(&cut.behind).copied().collect();
+    let mut next_id = parts.next_id;
+    let copy = parts.copy(at, &mut next_id);
+    let all = parts.list.iter().flatten();
+    let steps = parts.before.iter().chain(&copy).chain(all).chain(&parts.behind).copied().collect();
     let far = if iterations[at].kept > 0 { ", as far as it went," } else { "" };
     Rewrite {
         name: "warm-up".to_owned(),
@@ -321,7 +171,7 @@ fn warm_up(tape: &Tape, cut: &Cut, iterations: &[Iteration]) -> Rewrite {
 }
 
 /// None if there are no more lengths than classes, or an iteration keeps something.
-fn buckets(tape: &Tape, cut: &Cut, iterations: &[Iteration], count: usize) -> Option<Rewrite> {
+fn buckets(tape: &Tape, parts: &Parts, iterations: &[Iteration], count: usize) -> Option<Rewrite> {
     let whole: Vec<usize> = (1..iterations.len()).filter(|&at| iterations[at].kept == 0).collect();
     let mut order = whole.clone();
     order.sort_by_key(|&at| (iterations[at].peak, at));
@@ -334,23 +184,25 @@ fn buckets(tape: &Tape, cut: &Cut, iterations: &[Iteration], count: usize) -> Op
         let longest = *class.last()?;
         stands_for.extend(class.iter().map(|&at| (at, longest)));
     }
-    let mut next_id = cut.next_id;
-    let mut steps = cut.before.clone();
+    let mut next_id = parts.next_id;
+    let mut steps = parts.before.clone();
     let (mut asked, mut before) = (0_u64, 0_u64);
-    for (at, part) in cut.parts.iter().enumerate() {
+    for (at, part) in parts.list.iter().enumerate() {
         match stands_for.get(&at) {
             Some(&longest) if longest != at => {
-                let copy = cut.copy(longest, &mut next_id);
-                (asked, before) = (asked + bytes(&copy), before + bytes(part));
+                let copy = parts.copy(longest, &mut next_id);
+                (asked, before) =
+                    (asked.saturating_add(bytes(&copy)), before.saturating_add(bytes(part)));
                 steps.extend(copy);
             }
             _ => {
-                (asked, before) = (asked + bytes(part), before + bytes(part));
+                (asked, before) =
+                    (asked.saturating_add(bytes(part)), before.saturating_add(bytes(part)));
                 steps.extend(part);
             }
         }
     }
-    steps.extend(&cut.behind);
+    steps.extend(&parts.behind);
     Some(Rewrite {
         name: format!("lengths in {count} buckets"),
         what: format!(

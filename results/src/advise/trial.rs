@@ -2,7 +2,8 @@
 //!
 //! | verdict | when |
 //! |---|---|
-//! | `not in this version` | the strategy refuses the setting, in the real system's words |
+//! | `not in this version` | the strategy does not know an option, in the real system's words |
+//! | `refused` | the strategy refuses a value, or options that exclude each other |
 //! | `driver_error` | the driver or the strategy ended the run |
 //! | `default`, `recorded` | no setting; the recording's own |
 //! | `does nothing here` | every request got the same address and size as with the defaults, or failed as there, and every figure is equal |
@@ -95,11 +96,20 @@ impl Trial {
         self.row.ran() && !self.stopped
     }
 
-    /// Sorts best first: to its end, fewest failures, least reserved, fewest calls, least time lost, shortest text.
+    /// Sorts best first: to its end, fewest failures, least reserved, fewest options, fewest calls, least time lost, shortest text.
     pub fn key(&self) -> impl Ord + use<> {
         let row = &self.row;
-        let figures = (row.failed(), row.peak_reserved, row.memory_calls(), row.stall_total_ns);
-        (!self.ran(), figures, self.conf.len(), self.conf.clone())
+        let worth = (!self.ran(), row.failed(), row.peak_reserved, self.setting.pairs.len());
+        (worth, row.memory_calls(), row.stall_total_ns, self.conf.len(), self.conf.clone())
+    }
+
+    /// The simplest of those that help beside `base` and reserve at most [`HELPS_FROM`] more than the best of them: what is advised.
+    pub fn advised<'t>(tried: &'t [Self], base: &Self) -> Option<&'t Self> {
+        let helps = || tried.iter().filter(|trial| trial.helps(base));
+        let least = helps().map(|trial| trial.row.peak_reserved).min()?;
+        let near = helps()
+            .filter(|trial| trial.row.peak_reserved as f64 <= least as f64 * (1.0 + HELPS_FROM));
+        near.min_by_key(|trial| (trial.setting.pairs.len(), trial.rank))
     }
 
     /// Compares it with the defaults.
@@ -114,7 +124,8 @@ impl Trial {
         if row.broke() {
             "driver_error"
         } else if !row.ran() {
-            "not in this version"
+            let reason = row.reason.as_deref().unwrap_or_default();
+            if reason.contains("Unrecognized") { "not in this version" } else { "refused" }
         } else if self.stopped {
             "dominated"
         } else if self.setting.is_default() {

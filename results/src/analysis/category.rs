@@ -8,10 +8,11 @@
 //! | `sequences` | tokens of a sequence are keys and values: stated |
 //! | `words` | the site's text and its stack's frames name a cache of keys and values, a workspace or a gradient: stated |
 //! | `scratch` | what is freed before anything else is asked for is a workspace: derived |
+//! | `marks` | where the site says nothing, the mark before speaks; of phases that are only known by sites, those of a backward, whose own requests have no text |
 //! | `phase` | a text names a phase. Loading: what stays is a parameter. Optimizer: what stays is its state, the rest is workspace. Forward: activations. Backward: gradients, if the size is a parameter's, or else activations (of what flows back): stated |
 //! | `loaded` | what stays to the end, and is born before the first buffer that lives through [`LONG`] others and is freed, is a parameter: derived |
-//! | `falling` | born where more long-lived buffers end than begin ([`LONG`] births around it): of a parameter's size, a gradient: derived |
-//! | `second` | what stays, is born later, and has the size of a parameter, is a state of the optimizer: derived |
+//! | `falling` | born where more long-lived buffers end than begin ([`LONG`] births around it): what is freed and has a parameter's size is a gradient: derived |
+//! | `second` | what stays, is born later, and has the size of a parameter, is a state of the optimizer (or a gradient that is zeroed in place): derived |
 //! | `long` | what lives through [`SHORT`] births of others and is freed is an activation: derived |
 //! | `short` | what lives shorter is a workspace: derived |
 //! | `unknown` | the rest: what stays and has no parameter's size |
@@ -175,7 +176,7 @@ fn tell(at: usize, life: &Life, said: &Said, births: &Births) -> Told {
     if stays && life.birth < births.loaded {
         return derived(Category::Parameters);
     }
-    if parameter && births.falling(at) && births.through[at] as usize >= SHORT {
+    if !stays && parameter && births.falling(at) && births.through[at] as usize >= SHORT {
         return derived(Category::Gradients);
     }
     match (stays, births.through[at] as usize) {
@@ -190,11 +191,20 @@ fn tell(at: usize, life: &Life, said: &Said, births: &Births) -> Told {
 struct Said {
     by_stack: bool,
     list: FxHashMap<u32, Says>,
+    /// Of each phase, if it may speak for its requests (rule `marks`).
+    phases: Vec<(u64, Says)>,
 }
 
 impl Said {
     fn of(lives: &Lives, input: &Input<'_>) -> Self {
-        let mut said = Self { by_stack: input.frames.is_some(), list: FxHashMap::default() };
+        let phase = |phase: &super::lives::Phase| match what(std::slice::from_ref(&phase.name)) {
+            Says::In(Phase::Backward) => (phase.op, Says::In(Phase::Backward)),
+            says if lives.marked => (phase.op, says),
+            _ => (phase.op, Says::Nothing),
+        };
+        let phases = lives.phases.iter().map(phase).collect();
+        let mut said =
+            Self { by_stack: input.frames.is_some(), list: FxHashMap::default(), phases };
         for life in lives.list.iter().filter(|life| !life.sequence) {
             let number = said.number(life);
             said.list.entry(number).or_insert_with(|| {
@@ -213,7 +223,13 @@ impl Said {
     }
 
     fn get(&self, life: &Life) -> Says {
-        self.list.get(&self.number(life)).copied().unwrap_or(Says::Nothing)
+        match self.list.get(&self.number(life)) {
+            Some(Says::Nothing) | None => {
+                let next = self.phases.partition_point(|(op, _)| *op <= life.birth);
+                next.checked_sub(1).map_or(Says::Nothing, |at| self.phases[at].1)
+            }
+            Some(says) => *says,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | `ops` | moments are numbers of ops, as the engine counts them; a buffer is live from its birth on, up to before its end |
 //! | `resized` | a buffer that is resized, and a sequence that gets tokens, ends, and another of its name begins |
 //! | `deferred` | a buffer whose free is deferred ends where the host drops it |
-//! | `phases` | from mark to mark; without marks, runs of requests whose site has one text, if those are long (8 requests on the mean): a program that names its phases in a recording names them so |
+//! | `phases` | from mark to mark; without marks, runs of requests whose site has one text, if those are long (8 requests on the mean): a program that names its phases in a recording names them so. Requests without a text (of autograd's thread, in PyTorch) belong to the phase before |
 
 use std::rc::Rc;
 
@@ -77,6 +77,8 @@ pub struct Lives {
     pub list: Vec<Life>,
     /// In order.
     pub phases: Vec<Phase>,
+    /// They are marks of the input, not runs of one site.
+    pub marked: bool,
     /// Ops in all.
     pub ops: u64,
     /// Requests.
@@ -197,7 +199,8 @@ impl Reader {
                 self.lives.allocs += 1;
                 let Some(buffer) = live.buffer(id) else { return };
                 let text = self.site(&buffer.site);
-                if self.runs.last().is_none_or(|(last, _)| *last != text) {
+                let last = self.runs.last().map(|(last, _)| *last);
+                if last.is_none() || (text != 0 && last != Some(text)) {
                     self.runs.push((text, now));
                 }
                 self.begin(Life {
@@ -308,7 +311,8 @@ impl Reader {
         lives.token_bytes = (lives.sequences > 0).then(|| end.token_bytes());
         let long = lives.allocs >= PHASE_REQUESTS_MIN * runs.len() as u64;
         let named = runs.iter().any(|(site, _)| *site != 0);
-        lives.phases = if !marks.is_empty() {
+        lives.marked = !marks.is_empty();
+        lives.phases = if lives.marked {
             marks
         } else if long && named && runs.len() > 1 {
             let runs = runs.into_iter().take(PHASES_MAX);

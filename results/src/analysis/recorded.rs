@@ -27,8 +27,9 @@ pub fn judge_end(
     let segments = &device.end.segments;
     let blocks = segments.iter().flat_map(|segment| &segment.blocks);
     let in_use = |block: &&LayoutBlock| block.state == BlockState::Allocated;
-    let requested = blocks.filter(in_use).map(|block| block.requested.min(block.size)).sum();
-    let reserved = segments.iter().map(|segment| segment.size).sum();
+    let requested = blocks.filter(in_use).map(|block| block.requested.min(block.size));
+    let requested = requested.fold(0, u64::saturating_add);
+    let reserved = segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
     Ok(judge(&device.end, (reserved, requested), wanted, &End { sizes, lives, owners }))
 }
 

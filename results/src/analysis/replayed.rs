@@ -20,6 +20,9 @@ use crate::failure::Failure;
 use crate::job::{Input, Place, run_pair};
 use crate::row::Row;
 
+/// A climb to the peak begins at this share of it.
+const CLIMB: f64 = 0.95;
+
 /// Bytes after an op at which one of them changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // vramlab_sim::report
@@ -45,6 +48,8 @@ pub struct Replayed {
     pub grew: Vec<Wanted>,
     /// In order; empty unless asked for.
     pub levels: Vec<Level>,
+    /// Reserved bytes after each of `grew`.
+    grew_to: Vec<u64>,
     blocks: Blocks,
 }
 
@@ -67,13 +72,23 @@ impl Replayed {
             peak_reserved: watch.peak_reserved,
             first_oom: watch.grew.iter().find(|wanted| wanted.failed).map(|wanted| wanted.op),
             grew: watch.grew,
+            grew_to: watch.grew_to,
             levels: watch.levels,
             blocks: Blocks::new(watch.least, spec)?,
         })
     }
 
-    /// The request by which free memory after op `op` is judged: the next that made the run grow, or else the last.
+    /// The request by which free memory after op `op` is judged: the next that made the run grow, or else the last. Of the peak, the largest
+    /// that took it there from [`CLIMB`] of its bytes on: the last one may be a small one of another pool.
     pub fn wanted_at(&self, op: u64) -> Option<Wanted> {
+        if op == self.peak_op && self.first_oom != Some(op) {
+            let low = (self.peak_reserved as f64 * CLIMB) as u64;
+            let climb = self.grew.iter().zip(&self.grew_to).rev();
+            let climb = climb.skip_while(|(wanted, _)| wanted.op > op);
+            let climb =
+                climb.take_while(|(_, reserved)| **reserved >= low).map(|(wanted, _)| wanted);
+            return climb.max_by_key(|wanted| (wanted.size, wanted.op)).copied();
+        }
         let next = self.grew.partition_point(|wanted| wanted.op < op);
         self.grew.get(next).or(self.grew.last()).copied()
     }
@@ -157,6 +172,7 @@ struct First {
     peak_reserved: u64,
     last: Level,
     grew: Vec<Wanted>,
+    grew_to: Vec<u64>,
     levels: Vec<Level>,
     least: BTreeMap<u64, u64>,
     pools: FxHashMap<StreamId, PoolId>,
@@ -171,6 +187,7 @@ impl Observer for First {
             if failed || reserved > self.last.reserved {
                 let private_pool = self.pools.get(&stream).copied();
                 let stream = stream.0;
+                self.grew_to.push(reserved);
                 self.grew.push(Wanted { op: seen.index, size, stream, private_pool, failed });
             }
             if let Outcome::Placed(Placement { size: block, .. }) = *seen.outcome

@@ -1,6 +1,7 @@
 //! `vramlab advise`: which settings help on this recording, which do nothing, whether any helps at all, what the program itself could do
 //! otherwise, and on which card it passes. Every line is a replay.
 
+mod answer;
 mod evidence;
 mod text;
 
@@ -109,7 +110,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
             if args.explain {
                 page += &evidence::text(&seen, &advice, &family, markdown)?;
             }
-            page += &format!("{subject}{}\n", text::answer(&seen, &advice));
+            page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
             print(&page)?;
         }
         all.extend(advice.tried);
@@ -207,12 +208,23 @@ fn rewrites(
     Ok(())
 }
 
-/// The smallest cards for the defaults, the recorded settings and the best of those that help.
+/// The smallest cards for the advised setting, the best others, the defaults and the recorded settings.
 fn cards(input: &Input<'_>, family: &Family, advice: &Advice) -> Result<Vec<Card>, Failure> {
     let tried = &advice.tried;
-    let best = tried.iter().filter(|trial| trial.verdict == "helps").take(CARDS);
-    let others = tried.iter().filter(|trial| matches!(trial.verdict, "default" | "recorded"));
-    let chosen: Vec<&Trial> = best.chain(others).filter(|trial| trial.ran()).collect();
+    let of = |verdict: &str| tried.iter().find(|trial| trial.verdict == verdict);
+    let (default, recorded) = (of("default"), of("recorded"));
+    let now = recorded.or(default);
+    let advised = now.and_then(|now| Trial::advised(tried, now));
+    let best = tried.iter().filter(|trial| trial.verdict == "helps");
+    let mut chosen: Vec<&Trial> = Vec::new();
+    for trial in advised.into_iter().chain(best) {
+        if chosen.len() < CARDS && !chosen.iter().any(|other| other.same(trial)) {
+            chosen.push(trial);
+        }
+    }
+    let own = [recorded, default].into_iter().flatten();
+    chosen.extend(own.filter(|trial| trial.ran()));
+    chosen.dedup_by_key(|trial| trial.rank);
     chosen
         .iter()
         .map(|trial| card(input, &advice.place, family, &trial.setting, &trial.row))

@@ -270,6 +270,13 @@ fn synthetic<'a>(
             )));
         }
     }
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        if let Some((_, before)) = pairs[..at].iter().find(|(known, _)| known == key) {
+            return Err(Failure::usage(format!(
+                "--set {key}: given twice, as {before:?} and as {value:?}; give it once"
+            )));
+        }
+    }
     let mut inputs = Vec::new();
     for workload in found {
         let own = pairs.iter().filter(|(key, _)| workload.params.iter().any(|p| p.name == *key));

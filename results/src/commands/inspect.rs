@@ -174,7 +174,7 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
         Format::Csv => to_csv(&all),
         Format::Table | Format::Markdown => {
             let markdown = common.format == Format::Markdown;
-            all.iter().map(|one| text::page(one, markdown)).collect::<Vec<_>>().join("\n")
+            all.iter().map(|one| text::page(one, args.top, markdown)).collect::<Vec<_>>().join("\n")
         }
     })?;
     Ok(Code::Done)

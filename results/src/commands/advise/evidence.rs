@@ -31,7 +31,7 @@ pub(super) fn text(
     }
     text += &(grid.print(markdown) + "\n\n");
     let default = advice.tried.iter().find(|trial| trial.verdict == "default");
-    let best = advice.tried.iter().find(|trial| trial.verdict == "helps");
+    let best = default.and_then(|default| Trial::advised(&advice.tried, default));
     for trial in [default, best].into_iter().flatten() {
         text += &causes(seen, advice, family, trial, markdown)?;
     }

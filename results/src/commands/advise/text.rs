@@ -1,13 +1,14 @@
-//! What `vramlab advise` tells a person: the table of settings, rewrites and cards, and the advice below them.
+//! What `vramlab advise` tells a person: the tables of settings, rewrites and cards.
+
+use std::collections::BTreeMap;
 
 use vramlab_sim::units::Bytes;
 
 use super::Advice;
 use crate::advise::card::Card;
-use crate::advise::trial::{HELPS_FROM, Trial};
+use crate::advise::trial::Trial;
 use crate::analysis::category::Categories;
 use crate::analysis::lives::Lives;
-use crate::analysis::shares;
 use crate::job::{Input, Place};
 use crate::output::{Grid, mib, plain};
 
@@ -18,8 +19,8 @@ pub(super) struct Seen<'r, 'a> {
     pub(super) categories: &'r Categories,
 }
 
-/// Sites and categories that are named where a run is out of memory.
-const HOLDERS: usize = 4;
+/// Refused settings that are named for each reason.
+const REFUSED: usize = 5;
 
 /// Heading and tables, the figures of each device, and what else there is to say of the runs.
 pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: bool) -> String {
@@ -27,22 +28,43 @@ pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: 
     let mut text = heading(seen.input, &advice.place, tried, markdown);
     text += &settings(tried, top, markdown);
     text += &of_each_device(tried);
-    for one in tried.iter().filter(|t| !t.row.ran()) {
-        text += &format!(
-            "{}: {}: {}\n",
-            one.verdict,
-            one.conf,
-            one.row.reason.as_deref().unwrap_or_default()
-        );
-    }
-    let shown = |trial: &&Trial| trial.rank <= top || trial.setting.pairs.len() <= 1;
-    for one in tried.iter().filter(|t| t.row.ran() && !t.row.notes.is_empty()).filter(shown) {
-        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
-    }
-    text += &idle(tried);
+    text += &remarks(tried);
     text += &rewrites(advice, markdown);
     text += &cards(&advice.cards, markdown);
     text
+}
+
+/// Refused settings by what refused them, settings that do nothing, and why; each said once.
+fn remarks(tried: &[Trial]) -> String {
+    let mut refused: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for one in tried.iter().filter(|t| !t.row.ran()) {
+        let reason = one.row.reason.as_deref().unwrap_or_default();
+        refused.entry((one.verdict, reason)).or_default().push(&one.conf);
+    }
+    let mut text = String::new();
+    for ((verdict, reason), settings) in refused {
+        let more = settings.len().saturating_sub(REFUSED);
+        let more = if more > 0 { format!(" and {more} others") } else { String::new() };
+        let named = settings[..settings.len().min(REFUSED)].join(" ");
+        text += &format!("{verdict}: {named}{more}: {reason}\n");
+    }
+    let idle = |t: &&Trial| t.verdict == "does nothing here" && t.setting.pairs.len() == 1;
+    let mut idle: Vec<&Trial> = tried.iter().filter(idle).collect();
+    idle.sort_by_key(|trial| &trial.conf);
+    if !idle.is_empty() {
+        let names: Vec<&str> = idle.iter().map(|trial| trial.conf.as_str()).collect();
+        text += &format!(
+            "do nothing here, every request at the same address as with the defaults: {}\n",
+            names.join(" ")
+        );
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    for note in idle.iter().flat_map(|trial| &trial.row.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
 }
 
 fn heading(input: &Input<'_>, place: &Place, tried: &[Trial], markdown: bool) -> String {
@@ -73,8 +95,16 @@ fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
         "driver calls",
         "stall ms",
     ]);
-    let shown = |t: &&Trial| t.rank <= top || matches!(t.verdict, "default" | "recorded");
-    for one in tried.iter().filter(|t| t.ran()).filter(shown) {
+    let ours = |t: &Trial| matches!(t.verdict, "default" | "recorded");
+    let mut shown: Vec<&Trial> = Vec::new();
+    for one in tried.iter().filter(|trial| trial.ran()) {
+        // of settings that do the same only the simplest
+        let known = shown.iter().any(|other| other.same(one));
+        if ours(one) || (shown.len() < top && !known) {
+            shown.push(one);
+        }
+    }
+    for one in shown {
         grid.row(vec![
             one.rank.to_string(),
             setting(one).to_owned(),
@@ -97,29 +127,13 @@ fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
         ("does nothing here", "do nothing here"),
         ("dominated", "were stopped, since a better one was known"),
         ("not in this version", "are not in this version"),
+        ("refused", "are refused"),
     ];
     let counted = words.iter().map(|(verdict, words)| (count(verdict), words));
     let counted: Vec<String> =
         counted.filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
     text += &format!("{} settings tried: {}\n", tried.len(), counted.join(", "));
     text
-}
-
-/// What does nothing alone, in one line.
-fn idle(tried: &[Trial]) -> String {
-    let mut idle: Vec<&str> = tried
-        .iter()
-        .filter(|t| t.verdict == "does nothing here" && t.setting.pairs.len() == 1)
-        .map(|t| t.conf.as_str())
-        .collect();
-    idle.sort_unstable();
-    match idle.is_empty() {
-        true => String::new(),
-        false => format!(
-            "do nothing here, every request at the same address as with the defaults: {}\n",
-            idle.join(" ")
-        ),
-    }
 }
 
 fn rewrites(advice: &Advice, markdown: bool) -> String {
@@ -152,7 +166,7 @@ fn rewrites(advice: &Advice, markdown: bool) -> String {
         );
     }
     for why in &advice.left_out {
-        text += &format!("{}\n", plain(why));
+        text += &format!("{why}\n");
     }
     text
 }
@@ -187,7 +201,7 @@ fn signed(bytes: i64) -> String {
     format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
 }
 
-fn ms(ns: u64) -> String {
+pub(super) fn ms(ns: u64) -> String {
     format!("{:.2}", ns as f64 / 1e6)
 }
 
@@ -210,231 +224,4 @@ fn of_each_device(tried: &[Trial]) -> String {
         text += "\n";
     }
     text
-}
-
-/// The advice in words.
-pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
-    let tried = &advice.tried;
-    let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
-    let row = &default.row;
-    if !row.ran() {
-        let why = row.reason.as_deref().unwrap_or_default();
-        return format!("no advice: the run with the defaults ended early: {why}\n");
-    }
-    let mut text = match tried.iter().find(|t| t.verdict == "helps") {
-        Some(best) => helps(best, default),
-        None if row.failed() > 0 => {
-            let best = tried.iter().find(|t| t.ran()).unwrap_or(default);
-            format!("no setting helps: {}\n", why_all_fail(best, default, &advice.place))
-                + &holders(seen, default, &advice.place)
-        }
-        None => format!(
-            "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
-            mib(row.peak_reserved),
-            mib(row.live_floor),
-            HELPS_FROM * 100.0
-        ),
-    };
-    if let Some(recorded) = tried.iter().find(|t| t.verdict == "recorded" && t.helps(default)) {
-        text += &format!(
-            "  the recorded settings, {}, are better than the defaults: keep them\n",
-            plain(&recorded.conf)
-        );
-    }
-    text + &program(advice, default)
-}
-
-fn helps(best: &Trial, default: &Trial) -> String {
-    let (row, new) = (&default.row, &best.row);
-    let gain = if row.failed() > 0 {
-        format!("requests that failed: {} with the defaults, none with it", row.failed())
-    } else {
-        format!(
-            "peak reserved falls from {} to {} MiB",
-            mib(row.peak_reserved),
-            mib(new.peak_reserved)
-        )
-    };
-    let cost = format!(
-        "driver calls: {} instead of {}; time lost to them: {} instead of {} ms",
-        new.memory_calls(),
-        row.memory_calls(),
-        ms(new.stall_total_ns),
-        ms(row.stall_total_ns)
-    );
-    format!("advice: {}\n  {gain}\n  {cost}\n", best.paste)
-}
-
-/// The rewrite that gains most, if one does.
-fn program(advice: &Advice, default: &Trial) -> String {
-    let gains = |one: &&super::Rewritten| one.own.helps(default) && one.saved < 0;
-    let passes = |one: &&super::Rewritten| default.row.failed() > 0 && one.own.row.failed() == 0;
-    let best = advice.rewritten.iter().filter(|one| gains(one) || passes(one));
-    match best.min_by_key(|one| (one.own.row.failed(), one.own.row.peak_reserved)) {
-        Some(best) => format!(
-            "  in the program: {} ({}): {} MiB reserved at the peak, {} requests fail\n",
-            best.name,
-            best.what,
-            mib(best.own.row.peak_reserved),
-            best.own.row.failed()
-        ),
-        None => String::new(),
-    }
-}
-
-fn why_all_fail(best: &Trial, default: &Trial, place: &Place) -> String {
-    // The floor counts what fails, too.
-    let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
-    if needed > capacity {
-        let highest = default.row.devices.iter().find(|(_, one)| one.live_floor == needed);
-        let device = highest.map(|(number, _)| number);
-        return format!(
-            "the live buffers alone reach {}{} MiB on {} of {} MiB: it is exhaustion",
-            if needed == u64::MAX { "at least " } else { "" }, // where the sum is cut
-            mib(needed),
-            device.map_or_else(|| "a device".to_owned(), |number| format!("device {number}")),
-            mib(capacity)
-        );
-    }
-    let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
-    let fewest = if best.row.failed() < default.row.failed() {
-        format!(
-            "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
-            default.row.failed(),
-            best.conf,
-            best.row.failed()
-        )
-    } else {
-        format!("{} fail at best", best.row.failed())
-    };
-    let device =
-        default.row.first_oom_device.map_or_else(String::new, |n| format!(", on device {n}"));
-    format!("requests fail with every setting tried ({fewest}); the first{device}: {first}")
-}
-
-/// Of an exhaustion: how many bytes are missing, and what holds the peak.
-fn holders(seen: &Seen<'_, '_>, default: &Trial, place: &Place) -> String {
-    let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
-    if needed <= capacity {
-        return String::new();
-    }
-    let lives = seen.lives;
-    let list = |shares: Vec<(String, u64)>| {
-        let one = |(what, bytes): &(String, u64)| format!("{} {} MiB", plain(what), mib(*bytes));
-        shares.iter().take(HOLDERS).map(one).collect::<Vec<_>>().join(", ")
-    };
-    let sites = shares::by_site(lives, lives.peak_op, HOLDERS);
-    let sites = sites.into_iter().map(|share| (share.what, share.bytes)).collect();
-    let mut categories = shares::by_category(lives, seen.categories, lives.peak_op);
-    categories.sort_by_key(|share| std::cmp::Reverse(share.bytes));
-    let categories =
-        categories.into_iter().map(|share| (share.category.text().to_owned(), share.bytes));
-    format!(
-        "  it needs {} MiB ({} B) more; at the peak (op {}) memory is held by {}; by sites: {}\n",
-        mib(needed - capacity),
-        needed - capacity,
-        lives.peak_op,
-        list(categories.collect()),
-        list(sites)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::advise::setting::Setting;
-    use crate::analysis::lives::tests::input;
-    use crate::row::Row;
-
-    /// A setting with so many failures and so many MiB at the peak.
-    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Trial {
-        let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
-        let row = Row {
-            outcome: "ok",
-            ooms,
-            peak_reserved,
-            live_floor,
-            live_floor_of_one: live_floor,
-            ..Row::default()
-        };
-        Trial {
-            rank: 1,
-            conf: conf.into(),
-            verdict: "",
-            saved: Some(0),
-            paste: format!("PASTE={conf}"),
-            setting: Setting::recorded(conf),
-            digest: peak_mib,
-            stopped: false,
-            row,
-        }
-    }
-
-    fn answer_of(best: Trial, default: Trial, capacity: u64) -> String {
-        let place = Place::for_recording(None, Some(Bytes(capacity << 20))).expect("a device");
-        let mut tried = vec![best, default.clone()];
-        tried.iter_mut().for_each(|trial| trial.judge("", &default));
-        let (rewritten, left_out, cards) = (Vec::new(), Vec::new(), Vec::new());
-        let advice = Advice { place, tried, rewritten, left_out, cards };
-        let input = input(&[r#"{"op":"alloc","id":1,"size":943718400,"site":"a\u001b[2J"}"#]);
-        let lives = Lives::read(&input).expect("reads");
-        let categories = Categories::of(&lives, &input);
-        answer(&Seen { input: &input, lives: &lives, categories: &categories }, &advice)
-    }
-
-    #[test]
-    fn a_lower_peak_is_no_help_while_requests_fail() {
-        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 1000), 1000);
-        assert_eq!(
-            text,
-            "no setting helps: requests fail with every setting tried (1 fail at best); the first: a request failed\n"
-        );
-    }
-
-    #[test]
-    fn fewer_failures_are_told_and_are_not_enough() {
-        let text = answer_of(tried("a:1", 306, 500), tried("", 315, 1000), 1000);
-        assert!(text.starts_with("no setting helps: "), "{text}");
-        assert!(
-            text.contains(
-                "315 fail with the defaults, and the best, a:1, which is not enough, leaves 306"
-            ),
-            "{text}"
-        );
-    }
-
-    /// What holds the peak is named; a name with control characters moves no cursor.
-    #[test]
-    fn more_live_bytes_than_the_device_has_are_exhaustion() {
-        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
-        assert_eq!(
-            text,
-            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n  it needs 100.0 MiB (104857600 B) more; at the peak (op 0) memory is held by parameters 900.0 MiB; by sites: a·[2J 900.0 MiB\n"
-        );
-    }
-
-    #[test]
-    fn no_failure_any_more_is_help_even_at_a_higher_peak() {
-        let text = answer_of(tried("a:1", 0, 1100), tried("", 2, 1000), 1000);
-        assert!(
-            text.starts_with(
-                "advice: PASTE=a:1\n  requests that failed: 2 with the defaults, none with it\n"
-            ),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_small_saving_is_no_help() {
-        let text = answer_of(tried("a:1", 0, 995), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "no setting helps: the defaults reserve 1000.0 MiB for 900.0 MiB of live buffers, and the best setting saves under 1 %\n"
-        );
-        let text = answer_of(tried("a:1", 0, 900), tried("", 0, 1000), 2000);
-        assert!(
-            text.starts_with("advice: PASTE=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"),
-            "{text}"
-        );
-    }
 }

@@ -10,7 +10,7 @@ use crate::analysis::shares::Share;
 use crate::cli::Common;
 use crate::commands::print;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{Format, Grid, mib, to_csv, to_json};
+use crate::output::{Format, Grid, mib, plain, to_csv, to_json};
 
 /// One figure of both.
 #[derive(Debug, Serialize)]
@@ -128,7 +128,7 @@ const GROUPS: [(&str, &str); 6] = [
 
 fn page(a: &str, b: &str, lines: &[&Line], top: usize, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
-    let mut text = format!("{heading}A is {a}, B is {b}\n");
+    let mut text = format!("{heading}A is {}, B is {}\n", plain(a), plain(b));
     for (group, title) in GROUPS {
         let mut own: Vec<&&Line> = lines.iter().filter(|line| line.group == group).collect();
         if group != "figure" {

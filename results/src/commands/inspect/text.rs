@@ -4,13 +4,13 @@ use vramlab_sim::units::Bytes;
 
 use super::Inspected;
 use crate::analysis::inspection::{Fragmentation, Kept, Named, Peak};
-use crate::analysis::shares::Share;
-use crate::output::{Grid, mib, percent};
+use crate::analysis::shares::{Growth, Share};
+use crate::output::{Grid, mib, percent, plain};
 
-pub(super) fn page(one: &Inspected, markdown: bool) -> String {
+pub(super) fn page(one: &Inspected, top: usize, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
     let p = &one.peak;
-    let mut text = format!("{heading}{}\n\n", one.input);
+    let mut text = format!("{heading}{}\n\n", plain(&one.input));
     text += &summary(one);
     text += "\nheld at the peak, by category:\n";
     text += &categories(p, markdown);
@@ -18,17 +18,28 @@ pub(super) fn page(one: &Inspected, markdown: bool) -> String {
     text += &shares(&p.by_site, p.peak_bytes, "site<", markdown);
     text += "\nheld at the peak, by size:\n";
     text += &shares(&p.by_size, p.peak_bytes, "size of a buffer<", markdown);
-    text += &growth(p, markdown);
+    text += &growth(p, 2 * top, markdown);
     text += &streams(p, markdown);
     if let Some(state) = &one.fragmentation {
         let strategy = state.strategy.as_deref().unwrap_or_default();
         let capacity = state.capacity.map_or_else(String::new, |c| format!(" on {}", Bytes(c)));
-        text += &format!("\nafter op {} of a replay through {strategy}{capacity}:\n", state.op);
+        let which = match state.wanted {
+            Some(wanted) if wanted.failed && wanted.op == state.op => ", the first that is refused",
+            _ => "",
+        };
+        text +=
+            &format!("\nafter op {}{which}, of a replay through {strategy}{capacity}:\n", state.op);
         text += &fragmentation(state, markdown);
+        text += &kept(&state.kept, markdown);
     }
     if let Some(state) = &one.end {
         text += "\nat the end, as the file has it:\n";
         text += &fragmentation(state, markdown);
+        // a replay that ends with the recorded state has named the segments
+        let sums = |state: &Fragmentation| (state.reserved, state.requested, state.segments);
+        if one.fragmentation.as_ref().map(sums) != Some(sums(state)) {
+            text += &kept(&state.kept, markdown);
+        }
     }
     text
 }
@@ -69,7 +80,7 @@ fn summary(one: &Inspected) -> String {
     }
     if let Some(version) = &one.torch {
         let conf = one.conf.as_deref().filter(|c| !c.is_empty()).unwrap_or("defaults");
-        text += &format!("rules of PyTorch {version}, settings: {}\n", crate::output::plain(conf));
+        text += &format!("rules of PyTorch {version}, settings: {}\n", plain(conf));
     }
     if let Some(capacity) = one.capacity_at_failure {
         text +=
@@ -79,7 +90,7 @@ fn summary(one: &Inspected) -> String {
         text += &format!("cannot be checked against our strategy: {why}\n");
     }
     for warning in &one.warnings {
-        text += &format!("warning: {}\n", crate::output::plain(warning));
+        text += &format!("warning: {}\n", plain(warning));
     }
     text
 }
@@ -106,7 +117,8 @@ fn categories(p: &Peak, markdown: bool) -> String {
     text
 }
 
-fn growth(p: &Peak, markdown: bool) -> String {
+/// The phases with the highest peaks, in their order.
+fn growth(p: &Peak, most: usize, markdown: bool) -> String {
     if p.growth.is_empty() {
         return String::new();
     }
@@ -118,7 +130,12 @@ fn growth(p: &Peak, markdown: bool) -> String {
         "peak in phase MiB",
         "never freed MiB",
     ]);
-    for phase in &p.growth {
+    let mut shown: Vec<&Growth> = p.growth.iter().collect();
+    shown.sort_by_key(|phase| std::cmp::Reverse(phase.peak_bytes));
+    shown.truncate(most);
+    shown.sort_by_key(|phase| phase.op);
+    let left_out = p.growth.len() - shown.len();
+    for phase in shown {
         grid.row(vec![
             phase.name.clone(),
             phase.op.to_string(),
@@ -128,7 +145,11 @@ fn growth(p: &Peak, markdown: bool) -> String {
             mib(phase.kept_bytes),
         ]);
     }
-    format!("\ngrowth by phase:\n{}\n", grid.print(markdown))
+    let mut text = format!("\ngrowth by phase:\n{}\n", grid.print(markdown));
+    if left_out > 0 {
+        text += &format!("({left_out} phases with lower peaks; --top shows more)\n");
+    }
+    text
 }
 
 fn streams(p: &Peak, markdown: bool) -> String {
@@ -173,16 +194,13 @@ fn fragmentation(state: &Fragmentation, markdown: bool) -> String {
     }
     let all = state.causes.total();
     grid.row(vec!["all".to_owned(), mib(all), percent(part(all, state.reserved))]);
-    text += &(grid.print(markdown) + "\n");
-    if !state.kept.is_empty() {
-        text +=
-            "segments with the most free memory that nobody else can have, and what keeps them:\n";
-        text += &kept(&state.kept, markdown);
-    }
-    text
+    text + &grid.print(markdown) + "\n"
 }
 
 fn kept(list: &[Kept], markdown: bool) -> String {
+    if list.is_empty() {
+        return String::new();
+    }
     let mut grid = Grid::new(&[
         "segment<",
         "pool<",
@@ -206,7 +224,10 @@ fn kept(list: &[Kept], markdown: bool) -> String {
             one.pin.as_ref().map_or_else(String::new, owner),
         ]);
     }
-    grid.print(markdown) + "\n"
+    format!(
+        "segments with the most free memory that nobody else can have, and what keeps them:\n{}\n",
+        grid.print(markdown)
+    )
 }
 
 /// Whose a pin is, and how long it stays.

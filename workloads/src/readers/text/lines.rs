@@ -37,7 +37,7 @@ impl<R: Read> Lines<R> {
     /// Lines of `input`; `origin` names it in messages.
     ///
     /// # Errors
-    /// The input cannot be read, or is text of another encoding than UTF-8.
+    /// The input cannot be read, is text of another encoding than UTF-8, or has lines that end in a bare carriage return.
     pub fn new(input: R, origin: impl Into<String>) -> Result<Self, SourceError> {
         let buffer = vec![0; BUFFER_BYTES];
         let (origin, line) = (origin.into(), 0..0);
@@ -46,6 +46,10 @@ impl<R: Read> Lines<R> {
         while lines.filled < BUFFER_BYTES && lines.fill()? {}
         if let Some(what) = not_utf8(&lines.buffer[..lines.filled]) {
             return Err(SourceError { place: lines.origin, what });
+        }
+        if ends_in_bare_returns(&lines.buffer[..lines.filled]) {
+            let what = "found lines that end in CR alone, expected LF or CR LF; convert it, for example with tr '\\r' '\\n'";
+            return Err(SourceError { place: lines.origin, what: what.to_owned() });
         }
         if lines.buffer[..lines.filled].starts_with(BYTE_ORDER_MARK) {
             lines.next = BYTE_ORDER_MARK.len();
@@ -143,6 +147,12 @@ impl<R: Read> Lines<R> {
     }
 }
 
+/// Text of several lines without any line feed.
+fn ends_in_bare_returns(text: &[u8]) -> bool {
+    let text = text.trim_ascii_end();
+    memchr(b'\r', text).is_some() && memchr(b'\n', text).is_none()
+}
+
 /// Reads a line as JSON.
 ///
 /// # Errors
@@ -202,6 +212,16 @@ mod tests {
             error,
             "f.csv: found UTF-16 text (by its byte order mark), expected UTF-8; convert it, for example with iconv"
         );
+    }
+
+    #[test]
+    fn bare_carriage_returns_are_refused() {
+        let error = Lines::new(&b"id,size\r1,2\r"[..], "f.csv").err().expect("refused").to_string();
+        assert!(
+            error.starts_with("f.csv: found lines that end in CR alone, expected LF"),
+            "{error}"
+        );
+        assert_eq!(lines(b"one\r", 8), [(1, "one".to_owned())]);
     }
 
     #[test]
