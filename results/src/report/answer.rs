@@ -47,7 +47,8 @@ pub fn answer(seen: &Seen<'_>, table: &Table, worst: Option<&(u64, Judged)>) -> 
         return all;
     }
     say("did it fit", fit(seen, table, own));
-    say("why", why(seen, own, worst));
+    let about = if own.row.failed() > 0 { "why" } else { "what is lost" };
+    say(about, why(seen, own, worst));
     say("what held the peak", holders(seen));
     all.push(helps(seen, table, own));
     let lives = seen.lives;
@@ -142,7 +143,7 @@ pub fn recorded(judged: &Judged, no_history: bool) -> Said {
         causes(judged)
     );
     if no_history {
-        text += " It has no history: the replay above only asks for what is live at the end, one after the other, so that it shows less waste than there was.";
+        text += " It has no history: the replays below only ask for what is live at the end, one after the other, so that they show less waste than there was.";
     }
     Said { about: "as recorded", text, paste: None }
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
+use vramlab_workloads::readers::recording::Entries;
 
 use self::columns::Columns;
 use self::history::{Buffers, Kept, shown};
@@ -54,6 +55,8 @@ pub struct History {
     pub what_if: Vec<Line>,
     buffers: Buffers,
     runs: Vec<Run>,
+    /// Which of them the page shows first.
+    first_run: usize,
 }
 
 /// The page's data beside the columns.
@@ -122,14 +125,14 @@ pub fn history(
     }
     shown_runs.extend(asked.strategies.iter().map(|spec| (spec.clone(), spec.to_string())));
     shown_runs.truncate(RUNS_MAX);
-    let (mut runs, mut worst) = (Vec::new(), None);
+    let (mut runs, mut worst, mut first_run) = (Vec::new(), None, 0);
     for (number, (spec, label)) in shown_runs.iter().enumerate() {
-        let Some((run, judged)) = cast.run(columns, spec, label)? else { continue };
+        let Some(shown) = cast.run(columns, spec, label)? else { continue };
         if number == 0 {
-            worst = judged;
+            worst = shown.worst;
         }
         table.shows(&spec.to_string(), runs.len());
-        runs.push(run);
+        runs.push(shown.run);
     }
     let seen = answer::Seen { place, lives: &lives, categories: &categories };
     let mut answer = answer::answer(&seen, &table, worst.as_ref());
@@ -137,8 +140,12 @@ pub fn history(
         && let Some(judged) = judge_end(device, own, &lives, failure_at_end(device, &lives))?
             .filter(|j| j.reserved > 0)
     {
-        let entries = device.recording.entries().len();
-        answer.push(answer::recorded(&judged, entries == 0));
+        let no_history = device.recording.entries().len() == 0;
+        let at = if no_history { 0 } else { answer.len() };
+        answer.insert(at, answer::recorded(&judged, no_history));
+        if no_history {
+            first_run = runs.len();
+        }
         runs.push(cast.recorded(columns, judged));
     }
     Ok(History {
@@ -148,6 +155,7 @@ pub fn history(
         buffers: Buffers::put(columns, input, &lives, &categories, &kept),
         what_if: table.lines(),
         runs,
+        first_run,
     })
 }
 

@@ -86,6 +86,14 @@ struct Moments {
     what: Column,
 }
 
+/// A run, written.
+pub struct Shown {
+    /// What the page reads.
+    pub run: Run,
+    /// Its state after the first refused request, or else at its peak, if the strategy tells of it.
+    pub worst: Option<(u64, Judged)>,
+}
+
 /// Who runs it.
 pub struct Cast<'r, 'a> {
     /// The history.
@@ -99,7 +107,7 @@ pub struct Cast<'r, 'a> {
 }
 
 impl Cast<'_, '_> {
-    /// Runs it and writes the columns; also its state at the first refused request, or else at the peak. None if the strategy does not fit the input, or ended the run.
+    /// Runs it and writes the columns. None if the strategy does not fit the input, or ended the run.
     ///
     /// # Errors
     /// Bad options or bad input.
@@ -108,7 +116,7 @@ impl Cast<'_, '_> {
         columns: &mut Columns,
         spec: &Spec,
         label: &str,
-    ) -> Result<Option<(Run, Option<(u64, Judged)>)>, Failure> {
+    ) -> Result<Option<Shown>, Failure> {
         let run = Replayed::run(self.input, spec, self.place, true)?;
         if !run.row.ran() {
             return Ok(None);
@@ -133,9 +141,10 @@ impl Cast<'_, '_> {
             allocated,
             refused: refused.map(|wanted| wanted.op).collect(),
         };
-        let run_as_shown = self.put(columns, told, &placed.at, &states);
+        let shown = self.put(columns, told, &placed.at, &states);
         let worst = run.first_oom.unwrap_or(run.peak_op);
-        Ok(Some((run_as_shown, states.into_iter().find(|(op, _)| *op == worst))))
+        let worst = states.into_iter().find(|(op, _)| *op == worst);
+        Ok(Some(Shown { run: shown, worst }))
     }
 
     /// The state that a recording ends with, as a run of one moment: rule `recorded`.

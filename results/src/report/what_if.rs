@@ -59,7 +59,7 @@ impl Table {
         place: &Place,
         asked: &[Spec],
     ) -> Result<(), Failure> {
-        let fixed = OTHERS.iter().map(|name| Spec::new(*name, Options::default()));
+        let fixed = OTHERS.iter().map(|name| Spec::new(name, Options::default()));
         let mut specs: Vec<Spec> = asked.to_vec();
         specs.extend(fixed.filter(|spec| !asked.contains(spec)));
         for base in specs {

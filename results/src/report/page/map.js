@@ -58,7 +58,7 @@ class SegmentMap {
   }
 
   segment(context, width, segment, from, colours) {
-    const { history, run, state } = { ...this.state, state: this.state };
+    const state = this.state, { history, run } = state;
     const begin = run.begin[segment], end = begin + run.size[segment];
     this.strip(context, width, from, run.size[segment], colours.small);
     for (let piece = run.pieceFrom[segment]; piece < run.pieceFrom[segment + 1]; piece++) {

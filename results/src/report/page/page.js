@@ -25,13 +25,14 @@ const state = {
     this.histories[number] ??= new History(this.data.histories[number], this.bytes);
     this.history = this.histories[number];
     this.about = this.history.about;
-    this.run = this.history.runs[0] ?? null;
+    this.run = this.history.runs[this.about.first_run] ?? null;
     Object.assign(this, { chosen: -1, hovered: NOTHING, query: "", matches: null });
     byId("search").value = "";
     byId("run").replaceChildren(...this.history.runs.map((run, at) => make("option", run.about.label, { value: at })));
+    byId("run").value = this.about.first_run;
     byId("run").disabled = this.history.runs.length < 2;
     showAnswer(this.about);
-    const first = this.run ? this.run.about.first_oom ?? this.history.peakOp : this.history.peakOp;
+    const first = this.run?.about.first_oom ?? this.history.peakOp;
     this.setGroup();
     this.runChanged();
     this.setOp(first);
@@ -52,6 +53,7 @@ const state = {
     const moments = run ? run.op.length : 0;
     Object.assign(byId("scrub"), { max: Math.max(0, moments - 1), disabled: moments < 2 });
     for (const id of ["before", "after", "map-peak"]) byId(id).disabled = moments < 2;
+    this.causeLegend();
     showWhatIf(this);
   },
 
@@ -95,8 +97,17 @@ const state = {
     const used = new Set(history.groupOf);
     const entries = this.groupNames.map((name, group) => [name, this.groupColours[group], group]).filter(([, , group]) => used.has(group));
     legend("legend", entries);
-    const causes = this.run ? this.run.about.moments.causes : [];
-    legend("map-legend", causes.map((name, cause) => [name, CAUSE_COLOURS[cause]]).concat([["small buffers, rounding", look.small]]));
+    this.causeLegend();
+  },
+
+  // Those that the run has.
+  causeLegend() {
+    const run = this.run;
+    if (!run) return;
+    const names = run.about.moments.causes, most = names.map(() => 0);
+    run.causeBytes.forEach((value, at) => { most[at % names.length] = Math.max(most[at % names.length], value); });
+    const entries = names.map((name, cause) => [name, CAUSE_COLOURS[cause]]).filter((_, cause) => most[cause] > 0);
+    legend("map-legend", entries.concat([["small buffers, rounding", ink().small]]));
   },
 
   setOp(op) {

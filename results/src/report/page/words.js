@@ -142,6 +142,7 @@ function showMoment(state) {
 
 function showMapWords(state) {
   const { run, moment } = state;
+  byId("map-parts").hidden = !run || !run.op.length;
   if (!run || !run.op.length) {
     byId("map-words").textContent = "This strategy does not tell what lies where, or its state does not add up: there is no map of it.";
     byId("kept").replaceChildren();
