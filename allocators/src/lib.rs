@@ -17,6 +17,8 @@
 //! | [`stitch`] | memory put together from pieces, and memory planned from one iteration for the next |
 //! | [`tiered`] | offload between device, pinned host memory and a file |
 //!
+//! [`fit`] says whether a strategy fits an input, and makes what a run of the two needs.
+//!
 //! A strategy never reads a workload or a file, and never depends on `vramlab-workloads`.
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,7 @@ pub mod bound;
 pub mod classic;
 pub mod cuda;
 pub mod cupy;
+pub mod fit;
 pub mod host;
 pub mod onnxruntime;
 pub mod options;

@@ -118,7 +118,11 @@ impl Span {
 
 fn sizes_of(list: &sizes::SizeList) -> Described {
     let mut one = Described::default();
-    one.figure(if list.parts { "lines or crops" } else { "pages" }, list.sizes.len() as u64, "");
+    one.figure(
+        if list.parts { "lines or crops of pages" } else { "pages or single crops" },
+        list.sizes.len() as u64,
+        "",
+    );
     let most = |of: fn(&sizes::Size) -> u64| list.sizes.iter().map(of).max().unwrap_or(0);
     one.figure("greatest width", most(|size| u64::from(size.width)), "px");
     one.figure("greatest height", most(|size| u64::from(size.height)), "px");

@@ -205,9 +205,7 @@ impl Opened {
     pub fn recorded(&self) -> Vec<Recorded> {
         match self {
             Self::Trace { recorded, .. } => vec![*recorded],
-            Self::Snapshot(snapshot) => {
-                snapshot.devices.iter().map(DeviceRecording::recorded).collect()
-            }
+            Self::Snapshot(snapshot) => snapshot.devices.iter().map(snapshot::recorded).collect(),
             Self::Log(log) => log.histories.iter().map(|history| history.recorded).collect(),
         }
     }
@@ -296,7 +294,9 @@ impl Opened {
                     let recording = Arc::clone(&device.recording);
                     let frames = move |site| recording.entries().frames(site);
                     let frames = Some(Box::new(frames) as Box<FramesOf<'_>>);
-                    Input { origin, times, frames, ..Input::new(name, Box::new(make)) }
+                    let live_at_start = device.recording.start_blocks().len();
+                    let input = Input::new(name, Box::new(make));
+                    Input { origin, times, frames, live_at_start, ..input }
                 };
                 snapshot.devices.iter().map(input).collect()
             }

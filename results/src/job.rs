@@ -1,21 +1,18 @@
 //! One run: an input, a strategy, a device.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use vramlab_allocators::registry::{build_ahead, build_cache, locking};
+use vramlab_allocators::fit::{About, Fit, FitError, Instances, fit};
 use vramlab_allocators::{Spec, find};
-use vramlab_sim::allocator::Allocator;
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::engine::{Observer, RunError, Setup, run};
-use vramlab_sim::future::Future;
-use vramlab_sim::op::Op;
-use vramlab_sim::source::{Answered, Source, SourceError, Step};
-use vramlab_sim::units::{Bytes, Nanos};
+use vramlab_sim::source::Source;
+use vramlab_sim::units::Bytes;
 
 use crate::failure::Failure;
 use crate::inputs::small_text;
 use crate::row::Row;
+use crate::statistics::WarmUp;
 
 pub use vramlab_sim::device::profile::{self, Profile};
 
@@ -90,8 +87,14 @@ pub struct Input<'a> {
     pub sequences: bool,
     /// What becomes of its times.
     pub times: Times,
+    /// What of its requests is left out as warm-up where a steady state is looked for.
+    pub warm_up: WarmUp,
+    /// What its times rest on, where that is not measured.
+    pub assumes: Option<&'static str>,
     /// Fresh source.
     pub make: Box<MakeSource<'a>>,
+    /// Its first requests are for what was live before a recording began: so many.
+    pub live_at_start: usize,
     /// Where an op stands, for messages, if the input can tell.
     pub place: Option<Box<PlaceOf<'a>>>,
     /// The whole stacks behind its sites, if it has stacks.
@@ -110,7 +113,10 @@ impl<'a> Input<'a> {
             accesses: false,
             sequences: false,
             times: Times::None,
+            warm_up: WarmUp::default(),
+            assumes: None,
             make,
+            live_at_start: 0,
             place: None,
             frames: None,
         }
@@ -221,18 +227,8 @@ pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
     row.capacity = place.capacity();
     row.seed = input.seed;
     row.times = input.times.text();
+    row.assumes = input.assumes;
     row
-}
-
-/// Is there an op of a sequence? Reads to the first.
-fn has_sequences(source: &mut dyn Source) -> Result<bool, SourceError> {
-    loop {
-        match source.next(Nanos(0), Answered::Done)? {
-            Step::End => return Ok(false),
-            Step::Op(Op::KvNew { .. }) => return Ok(true),
-            Step::Op(_) | Step::WaitUntil(_) => {}
-        }
-    }
 }
 
 /// Runs a pair. A pair that does not fit, or that driver or strategy end, is a row that says why.
@@ -248,54 +244,22 @@ pub fn run_pair(
     let strategy = find(&spec.strategy().name).map_err(Failure::usage)?;
     let mut row = blank(input, spec, place);
     row.notes = (strategy.inert)(&spec.strategy().options);
-    if strategy.accesses && !input.accesses {
-        return Ok(row.skipped(
-            "the strategy needs to know which work uses which buffer; this input does not say",
-        ));
-    }
-    let mut source = (input.make)()?;
-    if strategy.is_cache() || strategy.accesses {
-        let sequences = has_sequences(&mut *source).map_err(Failure::input)?;
-        if strategy.is_cache() && !sequences {
-            return Ok(row.skipped("the strategy is a cache; this input has no sequences"));
+    let about = About { devices: input.devices, accesses: input.accesses };
+    let (mut strategies, mut caches, locking) = match fit(spec, about, &*input.make) {
+        Ok(Fit::Fits(Instances { strategies, caches, locking, .. })) => {
+            (strategies, caches, locking)
         }
-        if strategy.accesses && sequences {
-            return Ok(row.skipped(
-                "the strategy needs to know which work uses which buffer; of this input's sequences nobody says",
-            ));
-        }
-        source = (input.make)()?;
-    }
-    let futures = if !strategy.plans_ahead() {
-        vec![Arc::default(); input.devices]
-    } else if source.independent() {
-        let futures = Future::read(&mut *source, input.devices).map_err(Failure::input)?;
-        if futures.iter().any(|future| future.sequences > 0) {
-            return Ok(row.skipped(
-                "the strategy plans ahead; what this input's sequences will ask of it is not known",
-            ));
-        }
-        source = (input.make)()?;
-        futures.into_iter().map(Arc::new).collect()
-    } else {
-        return Ok(row.skipped(
-            "the strategy plans ahead; what this input asks for depends on what it is answered",
-        ));
+        Ok(Fit::Not(why)) => return Ok(row.skipped(why)),
+        Err(FitError::Spec(error)) => return Err(Failure::usage(error)),
+        Err(FitError::Source(error)) => return Err(Failure::input(error)),
+        Err(FitError::Make(failure)) => return Err(failure),
     };
-    let mut strategies: Vec<Box<dyn Allocator>> = futures
-        .iter()
-        .map(|future| build_ahead(spec, future))
-        .collect::<Result<_, _>>()
-        .map_err(Failure::usage)?;
-    let mut caches = (0..input.devices)
-        .map(|_| build_cache(spec))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(Failure::usage)?;
+    let mut source = (input.make)()?;
     let mut machine = place.machine(input.devices);
     let setup = Setup {
         host_ns: place.profile.host_ns(strategy.name),
         memory: strategy.memory,
-        locking: locking(spec).map_err(Failure::usage)?,
+        locking,
         caches: &mut caches,
         observer: match observer {
             Some(observer) => Some(&mut *observer),
@@ -309,7 +273,7 @@ pub fn run_pair(
             if report.kv.is_some() && !strategy.is_cache() {
                 row.notes.push(IN_BUFFERS.to_owned());
             }
-            Ok(row.fill(&report))
+            Ok(row.fill(&report, input.warm_up))
         }
         Err(
             error @ (RunError::Driver { .. }

@@ -354,7 +354,9 @@ impl Engine<'_> {
         report.served = source.served();
         if let Some(served) = &report.served {
             report.request_ns = served.e2e.spread;
+            report.done = source.done().to_vec();
         }
+        report.answers = source.answers();
         Ok(report)
     }
 }

@@ -1,7 +1,12 @@
-//! `vramlab-validate`: looks at the real CUDA driver.
+//! `vramlab-validate`: strategies and workloads on the real CUDA driver.
 //!
 //! ```text
-//! vramlab-validate [probe] [--format table|json]     what driver and devices are here, and what they can do
+//! vramlab-validate [probe]                           what driver and devices are here, and what they can do
+//! vramlab-validate replay [WORKLOAD…] [--trace FILE] workloads and recordings through strategies, on the driver
+//! vramlab-validate compare …                         the same beside the simulated device, op by op
+//! vramlab-validate measure -o m.csv                  what each call costs, by size and state
+//! vramlab-validate fit m.csv -o device.toml          a device's file with those prices
+//! vramlab-validate report DIR                        one page of all that lies in a folder
 //! ```
 //!
 //! The driver is loaded when the program runs, so it builds and starts anywhere; where there is none it says so and exits 6.
@@ -10,76 +15,100 @@
 //! |---|---|
 //! | `cuda` | all that talks to the driver; the only `unsafe` |
 //! | `probe` | what a probe found, as text and JSON; what to do if it found nothing |
-//!
-//! | exit code | meaning |
-//! |---|---|
-//! | 0 | done |
-//! | 2 | usage |
-//! | 6 | no CUDA driver, or no device that it can use |
-//! | 7 | the output cannot be written |
+//! | `machine` | the driver behind the seams of strategies and workloads |
+//! | `inputs`, `options`, `run` | what is run, and how |
+//! | `watch` | a run as two machines see it |
+//! | `replay`, `compare`, `measure`, `fit`, `report` | the commands |
+//! | `stop` | Ctrl-C |
+//! | `failure`, `output` | how commands end, and print |
 #![deny(unsafe_code)]
 
+mod compare;
 #[allow(unsafe_code)]
 mod cuda;
+mod failure;
+mod fit;
+mod inputs;
+mod machine;
+mod measure;
+mod options;
+mod output;
 mod probe;
+mod replay;
+mod report;
+mod run;
+mod stop;
+mod watch;
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-/// No driver or no usable device.
-const NO_CUDA_DEVICE: u8 = 6;
-/// The output cannot be written.
-const CANNOT_WRITE: u8 = 7;
+use failure::{Code, Outcome};
+use options::RunArgs;
+use output::{Format, print, remark};
+use stop::Stop;
 
-/// Looks at the real CUDA driver for vramlab.
+/// Strategies and workloads on the real CUDA driver, and how the simulation compares.
 #[derive(Parser)]
-#[command(name = "vramlab-validate", version, about)]
+#[command(name = "vramlab-validate", version, about, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     /// How to print.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    #[arg(long, global = true, value_enum, default_value_t)]
     format: Format,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// What driver and devices are here, and what they can do (the default).
-    Probe,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// One object.
-    Json,
+    /// What driver and devices are here, and what they can do (the default)
+    Probe {
+        /// Also takes a few MiB of each device for a moment, to see how ranges are aligned, shared and placed.
+        #[arg(long)]
+        layout: bool,
+    },
+    /// Runs workloads and recordings through strategies, on the driver
+    Replay(RunArgs),
+    /// Runs each pair on the simulated device and on the driver: placements, driver calls, bytes and failures must be equal; times are compared
+    Compare(RunArgs),
+    /// Measures what each call costs, by size and state, and writes it as CSV
+    Measure(measure::command::MeasureArgs),
+    /// Fits a device's file with a cost table to measurements, and says how good it is
+    Fit(fit::FitArgs),
+    /// One page of what lies in a folder: probe, measurements, fit, comparisons
+    Report(report::ReportArgs),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let Command::Probe = cli.command.unwrap_or(Command::Probe);
-    let found = match cuda::probe() {
-        Ok(found) => found,
-        Err(trouble) => return say(&trouble.to_string(), NO_CUDA_DEVICE),
-    };
-    let text = match cli.format {
-        Format::Table => found.to_string(),
-        Format::Json => found.to_json(),
-    };
-    match writeln!(std::io::stdout().lock(), "{}", text.trim_end()) {
-        // whoever reads has read enough
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            say(&format!("cannot write to standard output: {error}"), CANNOT_WRITE)
+    let stop = Stop::listen();
+    match dispatch(&cli, &stop) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            remark(&failure.message);
+            failure.code.into()
         }
-        _ => ExitCode::SUCCESS,
     }
 }
 
-/// Says it on standard error, if that can be written, and exits with `code`.
-fn say(message: &str, code: u8) -> ExitCode {
-    let _ = writeln!(std::io::stderr().lock(), "vramlab-validate: {message}");
-    code.into()
+fn dispatch(cli: &Cli, stop: &Stop) -> Outcome {
+    match cli.command.as_ref().unwrap_or(&Command::Probe { layout: false }) {
+        Command::Probe { layout } => {
+            let mut found = cuda::probe()?;
+            if *layout {
+                found.look()?;
+            }
+            let text = match cli.format {
+                Format::Json => found.to_json(),
+                Format::Table | Format::Markdown => found.to_string(),
+            };
+            print(&text).map(|()| Code::Done)
+        }
+        Command::Replay(args) => replay::command(args, cli.format, stop),
+        Command::Compare(args) => compare::command(args, cli.format, stop),
+        Command::Measure(args) => measure::command::run(args, cli.format, stop),
+        Command::Fit(args) => fit::command(args, cli.format),
+        Command::Report(args) => report::command(args),
+    }
 }

@@ -3,7 +3,14 @@
 use std::fmt;
 
 use serde::Serialize;
-use vramlab_sim::units::Bytes;
+use vramlab_sim::machine::Machine;
+use vramlab_sim::units::{Bytes, DeviceId};
+
+use crate::cuda::Refusal;
+use crate::failure::{Code, Failure};
+use crate::machine::{CudaMachine, Wanted};
+use crate::measure::command::cuda_layout;
+use crate::measure::layout::Layout;
 
 /// Version of the JSON object's shape.
 const SCHEMA: u32 = 1;
@@ -41,6 +48,8 @@ pub(crate) struct Device {
     pub(crate) managed: bool,
     /// Host and device may use managed memory at the same time.
     pub(crate) managed_concurrent: bool,
+    /// How it places ranges, if that was looked at.
+    pub(crate) layout: Option<Layout>,
 }
 
 impl Probe {
@@ -49,9 +58,24 @@ impl Probe {
         Self {
             schema: SCHEMA,
             vramlab: env!("CARGO_PKG_VERSION"),
-            driver: format!("{}.{}", driver_version / 1000, driver_version % 1000 / 10),
+            driver: version_text(driver_version),
             devices,
         }
+    }
+
+    /// Looks how each device places ranges, with a few MiB of it.
+    ///
+    /// # Errors
+    /// When a device has no room or the driver refuses.
+    pub(crate) fn look(&mut self) -> Result<(), Failure> {
+        let devices = self.devices.len();
+        let mut machine = CudaMachine::open(Wanted { devices, ..Wanted::default() })?;
+        for (number, device) in (0..).zip(&mut self.devices) {
+            let ended = |what| Failure::new(Code::Partial, format!("device {number}: {what}"));
+            machine.select(DeviceId(number)).map_err(ended)?;
+            device.layout = Some(cuda_layout(&mut machine).map_err(ended)?);
+        }
+        Ok(())
     }
 
     /// One JSON object on one line.
@@ -75,6 +99,9 @@ impl fmt::Display for Device {
             (Some(free), _) => Bytes(free).to_string(),
             (None, why) => format!("unknown ({})", why.as_deref().unwrap_or("not asked")),
         };
+        // the probe's own context is one of those that hold it
+        let taken =
+            self.free.map_or("-".to_owned(), |f| Bytes(self.total.saturating_sub(f)).to_string());
         let managed = match (self.managed, self.managed_concurrent) {
             (true, false) => "yes, but not by host and device at once".to_owned(),
             (managed, _) => yes_no(managed),
@@ -84,12 +111,16 @@ impl fmt::Display for Device {
             ("compute capability", self.compute.clone()),
             ("total memory", Bytes(self.total).to_string()),
             ("free memory", free),
+            ("context and others", taken),
             ("granule", self.granularity.map_or("-".to_owned(), |g| Bytes(g).to_string())),
             ("stream-ordered pools", yes_no(self.pools)),
             ("virtual memory (VMM)", yes_no(self.vmm)),
             ("managed memory", managed),
         ] {
             writeln!(f, "  {what:<22}{value}")?;
+        }
+        if let Some(layout) = &self.layout {
+            write!(f, "{layout}")?;
         }
         Ok(())
     }
@@ -104,6 +135,11 @@ pub(crate) enum Trouble {
     OldDriver {
         /// The first one that it lacks.
         lacks: &'static str,
+    },
+    /// The driver serves only older versions of CUDA.
+    OldVersion {
+        /// The newest that it serves, as `cuDriverGetVersion` gives it.
+        version: i32,
     },
     /// The driver is there, but no device.
     NoDevice,
@@ -132,6 +168,12 @@ impl fmt::Display for Trouble {
                 "the CUDA driver found has no function {lacks}: it is older than CUDA 10.2, or no CUDA driver at all.\n\
                  What to do: install a newer NVIDIA driver, and look which libcuda.so.1 comes first on LD_LIBRARY_PATH.\n{ELSEWHERE}"
             ),
+            Self::OldVersion { version } => write!(
+                f,
+                "the CUDA driver found serves CUDA {}; at least 10.2 is needed.\n\
+                 What to do: install a newer NVIDIA driver, and look which libcuda.so.1 comes first on LD_LIBRARY_PATH.\n{ELSEWHERE}",
+                version_text(*version)
+            ),
             Self::NoDevice => write!(
                 f,
                 "no CUDA device: the driver is here, but it shows this process no GPU.\n\
@@ -142,6 +184,17 @@ impl fmt::Display for Trouble {
                 write!(f, "the CUDA driver refused {call}: {error}.\nWhat to do: {}", hint(error))
             }
         }
+    }
+}
+
+/// `13.0` for 13000.
+pub(crate) fn version_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { call: refusal.call, error: refusal.error() }
     }
 }
 

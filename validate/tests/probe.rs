@@ -1,11 +1,12 @@
 //! The program, run as a person runs it: without a driver, with a fake one (`fake-cuda`), and with files that are none.
 #![cfg(unix)]
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
-/// What the driver's library is called: cudarc tries the first name before the second.
-const LIBRARY_NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
+use support::{driver_without, fake_driver, folder_with};
 
 /// Runs the program with libraries from `folder` only, and the fake driver playing `plays`.
 fn run(folder: &Path, plays: &str, args: &[&str]) -> (Output, String, String) {
@@ -19,29 +20,6 @@ fn run(folder: &Path, plays: &str, args: &[&str]) -> (Output, String, String) {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(!err.contains("panicked"), "it never panics: {err}");
     (output, out, err)
-}
-
-/// The fake driver's file, which cargo puts beside this test.
-fn fake_driver() -> PathBuf {
-    use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
-    let beside = std::env::current_exe().expect("this test has a path");
-    let file = format!("{DLL_PREFIX}vramlab_fake_cuda{DLL_SUFFIX}");
-    beside
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|folder| folder.join(&file))
-        .find(|path| path.is_file())
-        .unwrap_or_else(|| panic!("no {file} beside {}", beside.display()))
-}
-
-/// A folder whose driver library has these bytes.
-fn folder_with(bytes: &[u8]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    for name in LIBRARY_NAMES {
-        std::fs::write(folder.path().join(name), bytes).expect("a file can be written there");
-    }
-    folder
 }
 
 fn fake_folder() -> tempfile::TempDir {
@@ -75,6 +53,7 @@ device 0: Fake GPU A
   compute capability    9.0
   total memory          80 GiB
   free memory           79 GiB
+  context and others    1 GiB
   granule               2 MiB
   stream-ordered pools  yes
   virtual memory (VMM)  yes
@@ -84,6 +63,7 @@ device 1: Fake GPU B
   compute capability    5.2
   total memory          12 GiB
   free memory           1.50 GiB
+  context and others    10.50 GiB
   granule               -
   stream-ordered pools  no
   virtual memory (VMM)  no
@@ -127,17 +107,11 @@ fn probe_of_a_file_that_is_no_library_exits_6() {
     }
 }
 
-/// A library without one of the functions, as an old driver: cudarc itself would panic at the first call of it. The copy's symbol is
-/// renamed in place, which the ELF loader then does not find.
 #[test]
 #[cfg(target_os = "linux")]
 fn probe_of_an_old_driver_names_the_missing_function() {
-    const GONE: &[u8] = b"\0cuMemGetInfo_v2\0";
-    let mut bytes = std::fs::read(fake_driver()).expect("the fake driver can be read");
-    let at: Vec<usize> = (0..bytes.len()).filter(|i| bytes[*i..].starts_with(GONE)).collect();
-    assert!(!at.is_empty(), "the fake driver exports it");
-    at.into_iter().for_each(|i| bytes[i + 1] = b'X');
-    let (output, out, err) = run(folder_with(&bytes).path(), "", &[]);
+    let folder = folder_with(&driver_without("cuMemGetInfo_v2"));
+    let (output, out, err) = run(folder.path(), "", &[]);
     assert_eq!((output.status.code(), out.as_str()), (Some(6), ""), "{err}");
     assert!(err.contains("has no function cuMemGetInfo_v2"), "{err}");
 }

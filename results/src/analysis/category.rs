@@ -10,6 +10,7 @@
 //! | `scratch` | what is freed before anything else is asked for is a workspace: derived |
 //! | `marks` | where the site says nothing, the mark before speaks; of phases that are only known by sites, those of a backward, whose own requests have no text |
 //! | `phase` | a text names a phase. Loading: what stays is a parameter. Optimizer: what stays is its state, the rest is workspace. Forward: activations. Backward: gradients, if the size is a parameter's, or else activations (of what flows back): stated |
+//! | `before` | what was there before a recording began, and stays, is unknown |
 //! | `loaded` | what stays to the end, and is born before the first buffer that lives through [`LONG`] others and is freed, is a parameter: derived |
 //! | `falling` | born where more long-lived buffers end than begin ([`LONG`] births around it): what is freed and has a parameter's size is a gradient: derived |
 //! | `second` | what stays, is born later, and has the size of a parameter, is a state of the optimizer (or a gradient that is zeroed in place): derived |
@@ -137,7 +138,12 @@ impl Categories {
     pub fn of(lives: &Lives, input: &Input<'_>) -> Self {
         let said = Said::of(lives, input);
         let births = Births::of(lives, &said);
-        let told = |(at, life): (usize, &Life)| tell(at, life, &said, &births);
+        let told = |(at, life): (usize, &Life)| match tell(at, life, &said, &births) {
+            Told { stated: false, .. } if at < input.live_at_start && life.death == NEVER => {
+                Told { category: Category::Unknown, stated: false }
+            }
+            told => told,
+        };
         Self(lives.list.iter().enumerate().map(told).collect())
     }
 

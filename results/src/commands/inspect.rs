@@ -11,6 +11,7 @@ use serde::Serialize;
 use vramlab_allocators::Spec;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::format::Carries;
+use vramlab_workloads::readers::recording::Entries;
 use vramlab_workloads::registry::WORKLOADS;
 
 use super::passes::Model;
@@ -240,6 +241,13 @@ fn inspect(
         one.warnings.extend(opened.warnings().iter().cloned());
         if let Opened::Snapshot(snapshot) = &opened {
             let device = &snapshot.devices[index];
+            if device.recording.entries().is_empty() {
+                // a replay would place what is there anew, and tell of nothing that was
+                one.fragmentation = None;
+                one.warnings.push(
+                    "a state without a history: the buffers in it are all that is known".to_owned(),
+                );
+            }
             let start = device.recording.start_blocks();
             one.live_at_start = start.len() as u64;
             one.start_bytes = start.iter().map(|b| b.requested).sum();

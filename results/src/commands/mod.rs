@@ -8,10 +8,14 @@ pub mod fit;
 pub mod inspect;
 pub mod list;
 pub mod measured;
+pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
 pub mod report;
+pub mod sweep;
+pub mod tables;
+pub mod validate;
 pub mod verify;
 
 use std::io::Write;

@@ -140,7 +140,7 @@ pub fn history(
         && let Some(judged) = judge_end(device, own, &lives, failure_at_end(device, &lives))?
             .filter(|j| j.reserved > 0)
     {
-        let no_history = device.recording.entries().len() == 0;
+        let no_history = device.recording.entries().is_empty();
         let at = if no_history { 0 } else { answer.len() };
         answer.insert(at, answer::recorded(&judged, no_history));
         if no_history {

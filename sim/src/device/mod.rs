@@ -50,7 +50,7 @@ use vmm::Vmm;
 
 use crate::driver::{Address, Answer, CALL_KINDS, Call, Driver, DriverError, Families};
 use crate::machine::{CallCounts, Direction};
-use crate::units::StreamId;
+use crate::units::{Nanos, StreamId};
 
 /// Where each kind of range begins. What lies between two bases is far more than any device has, except for reserved ranges, which
 /// come last and have no end.
@@ -147,6 +147,12 @@ impl SimMachine {
     /// How often each call was refused, on all devices.
     pub fn refused(&self) -> CallCounts {
         CallCounts(self.refused)
+    }
+
+    /// Sets the clock of the present host thread, also back: for a driver built on this machine that prices its calls itself, or asks
+    /// something that is none of the run's. Streams keep what they were given.
+    pub fn set_now(&mut self, now: Nanos) {
+        self.time.now = now.0;
     }
 
     fn device(&mut self) -> &mut Device {

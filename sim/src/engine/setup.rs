@@ -81,6 +81,7 @@ impl Outcome {
             Self::Slots { hit, blocks } => Answered::Slots { hit: *hit, blocks: *blocks },
             Self::Refused(AllocError::InvalidSize { .. })
             | Self::NoSlots(KvError::TooLong { .. }) => Answered::InvalidSize,
+            Self::NoSlots(KvError::OverChunk { .. }) => Answered::OverChunk,
             Self::Refused(_) | Self::NoSlots(_) => Answered::OutOfMemory,
             Self::Skipped => Answered::Skipped,
         }

@@ -14,6 +14,7 @@
 //! | `sizes`          | sizes of pages, lines and crops for text recognition                         |
 //! | `states`         | states that programs printed: BFC dumps, memory summaries, timelines         |
 //! | `text`           | lines, CSV rows, numbers and times, for the readers of text                  |
+//! | `torch_history`  | nothing: the histories of the devices in a snapshot                           |
 //! | `torch_snapshot` | PyTorch CUDA memory snapshots (pickle or JSON)                               |
 
 pub mod bytes;
@@ -28,4 +29,5 @@ pub mod rmm;
 pub mod sizes;
 pub mod states;
 pub mod text;
+pub mod torch_history;
 pub mod torch_snapshot;

@@ -1,6 +1,6 @@
 //! Lines of a stream, one at a time, most of them without a copy.
 
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{Cursor, Read};
 use std::ops::Range;
 
 use memchr::memchr;
@@ -9,6 +9,7 @@ use vramlab_sim::source::SourceError;
 use vramlab_sim::trace::not_utf8;
 
 use super::number::found;
+use crate::readers::bytes::read_some;
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: usize = 1 << 24;
@@ -134,16 +135,10 @@ impl<R: Read> Lines<R> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(2 * self.filled, 0);
         }
-        loop {
-            match self.input.read(&mut self.buffer[self.filled..]) {
-                Ok(read) => {
-                    self.filled += read;
-                    return Ok(read > 0);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(error.to_string())),
-            }
-        }
+        let read = read_some(&mut self.input, &mut self.buffer[self.filled..]);
+        let read = read.map_err(|error| self.error(error.to_string()))?;
+        self.filled += read;
+        Ok(read > 0)
     }
 }
 

@@ -1,18 +1,12 @@
-//! All that talks to the CUDA driver, through cudarc, which loads it at run time. The only `unsafe` of this program.
-//!
-//! | rule | what it says |
-//! |---|---|
-//! | `present_first` | no call before the library was found: cudarc panics otherwise |
-//! | `symbols_first` | no call before every function in [`SYMBOLS`] was found: cudarc looks each up at its first call and panics if it lacks |
-//! | `no_error_text` | errors are printed by the name in cudarc's enum: asking the driver for its text is one more call that can fail |
-//!
-//! Left out: result codes that cudarc's enum does not list, from a driver newer than the bindings (13.0). Those that a probe
-//! can meet have been listed since CUDA 12.
+//! What driver and devices are here.
 
 use std::ffi::{CStr, c_int};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
+use super::calls;
+use super::families::granularity;
+use super::{Refusal, check, get, has};
 use crate::probe::{Device, Probe, Trouble};
 
 /// Every function that [`probe`] calls; all there since CUDA 10.2, which brought the last of them.
@@ -35,16 +29,29 @@ const GRANULARITY: &str = "cuMemGetAllocationGranularity";
 /// Bytes for a device's name, the closing zero included. CUDA cuts longer ones.
 const NAME_SIZE: usize = 256;
 
+/// Oldest version that is served, as `cuDriverGetVersion` gives it.
+const OLDEST: c_int = 10_020;
+
 /// Looks at the driver and its devices. Makes and drops a context on each; changes nothing else.
 ///
 /// # Errors
 /// Without a driver or a device, or when the driver refuses what every driver can answer.
 pub(crate) fn probe() -> Result<Probe, Trouble> {
+    let (version, count) = begin(&[])?;
+    let devices = (0..count).map(device).collect::<Result<_, _>>()?;
+    Ok(Probe::new(version, devices))
+}
+
+/// Loads and starts the driver, in which these functions must be too: its version, and how many devices there are.
+///
+/// # Errors
+/// Without a driver or a device, when the driver is too old, or refuses what every driver can answer.
+pub(crate) fn begin(more: &[&'static str]) -> Result<(c_int, c_int), Trouble> {
     // SAFETY: loads and unloads the driver's library, whose initialisers are made to be run; nothing of it is kept
     if !unsafe { sys::is_culib_present() } {
         return Err(Trouble::NoDriver);
     }
-    if let Some(lacks) = SYMBOLS.into_iter().find(|name| !has(name)) {
+    if let Some(lacks) = calls::lacks(&SYMBOLS).or_else(|| calls::lacks(more)) {
         return Err(Trouble::OldDriver { lacks });
     }
     // SAFETY: the symbol was found; 0 is the only flag value that CUDA allows
@@ -54,13 +61,39 @@ pub(crate) fn probe() -> Result<Probe, Trouble> {
     }
     // SAFETY: the symbols were found, and each function writes one int to the place given
     let version = get("cuDriverGetVersion", 0, |to| unsafe { sys::cuDriverGetVersion(to) })?;
+    if version < OLDEST {
+        return Err(Trouble::OldVersion { version });
+    }
     // SAFETY: as above
     let count = get("cuDeviceGetCount", 0, |to| unsafe { sys::cuDeviceGetCount(to) })?;
     if count < 1 {
         return Err(Trouble::NoDevice);
     }
-    let devices = (0..count).map(device).collect::<Result<_, _>>()?;
-    Ok(Probe::new(version, devices))
+    Ok((version, count))
+}
+
+/// Name and compute capability of a device; the driver has begun.
+pub(crate) fn about(number: c_int) -> Result<(String, (c_int, c_int)), Trouble> {
+    // SAFETY: the symbol was found; it writes one handle to the place given
+    let handle = get("cuDeviceGet", 0, |to| unsafe { sys::cuDeviceGet(to, number) })?;
+    let compute = (
+        attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    Ok((name(handle)?, compute))
+}
+
+/// Whether a device has pools, virtual memory management, and managed memory that host and device may use at once.
+pub(crate) fn families_of(number: c_int) -> Result<(bool, bool, bool), Trouble> {
+    // SAFETY: the symbol was found; it writes one handle to the place given
+    let handle = get("cuDeviceGet", 0, |to| unsafe { sys::cuDeviceGet(to, number) })?;
+    let can = |what| attribute(handle, what).map(|value| value > 0);
+    Ok((
+        can(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? && calls::has_pools(),
+        can(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
+            && calls::has_vmm(),
+        can(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)? && calls::has_managed(),
+    ))
 }
 
 fn device(number: c_int) -> Result<Device, Trouble> {
@@ -74,8 +107,7 @@ fn device(number: c_int) -> Result<Device, Trouble> {
         attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? > 0;
     let (free, free_unknown) = match free_memory(handle) {
         Ok(free) => (Some(free), None),
-        Err(Trouble::Refused { call, error }) => (None, Some(format!("{call}: {error}"))),
-        Err(other) => return Err(other),
+        Err(refusal) => (None, Some(format!("{}: {}", refusal.call, refusal.error()))),
     };
     Ok(Device {
         device: number,
@@ -96,31 +128,8 @@ fn device(number: c_int) -> Result<Device, Trouble> {
             handle,
             Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
         )? > 0,
+        layout: None,
     })
-}
-
-/// Does the driver's library have this function?
-fn has(symbol: &str) -> bool {
-    // SAFETY: the library was found, so this does not panic; the pointer is only looked for, never called or kept
-    unsafe { sys::culib().get::<*const ()>(symbol.as_bytes()).is_ok() }
-}
-
-fn check(call: &'static str, code: CUresult) -> Result<(), Trouble> {
-    match code {
-        CUresult::CUDA_SUCCESS => Ok(()),
-        other => Err(Trouble::Refused { call, error: format!("{other:?}") }),
-    }
-}
-
-/// What `ask` writes to the place that it is given.
-fn get<T>(
-    call: &'static str,
-    start: T,
-    ask: impl FnOnce(*mut T) -> CUresult,
-) -> Result<T, Trouble> {
-    let mut value = start;
-    check(call, ask(&raw mut value))?;
-    Ok(value)
 }
 
 /// An attribute; 0 if the driver is too old to know it.
@@ -129,7 +138,7 @@ fn attribute(device: sys::CUdevice, attribute: Attribute) -> Result<c_int, Troub
     // SAFETY: the symbol was found, the device comes from cuDeviceGet, and one int is written
     match unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) } {
         CUresult::CUDA_ERROR_INVALID_VALUE => Ok(0),
-        code => check("cuDeviceGetAttribute", code).map(|()| value),
+        code => Ok(check("cuDeviceGetAttribute", code).map(|()| value)?),
     }
 }
 
@@ -144,7 +153,7 @@ fn name(device: sys::CUdevice) -> Result<String, Trouble> {
 }
 
 /// Free bytes, which only a context can ask.
-fn free_memory(device: sys::CUdevice) -> Result<u64, Trouble> {
+fn free_memory(device: sys::CUdevice) -> Result<u64, Refusal> {
     let context = get("cuDevicePrimaryCtxRetain", std::ptr::null_mut(), |to| {
         // SAFETY: the symbol was found, the device comes from cuDeviceGet, and one pointer is written
         unsafe { sys::cuDevicePrimaryCtxRetain(to, device) }
@@ -162,21 +171,4 @@ fn free_memory(device: sys::CUdevice) -> Result<u64, Trouble> {
         sys::cuDevicePrimaryCtxRelease_v2(device);
     }
     free
-}
-
-/// Bytes of the smallest step of physical memory on device `number`.
-fn granularity(number: c_int) -> Result<u64, Trouble> {
-    // SAFETY: a plain C struct of integers, a pointer and enums that list 0, so all zeros is a value; CUDA asks for zeros in what is not set
-    let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = sys::CUmemLocation {
-        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: number,
-    };
-    let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-    let bytes = get("cuMemGetAllocationGranularity", 0_usize, |to| {
-        // SAFETY: the caller looked for the symbol; one size is written, and the properties are only read
-        unsafe { sys::cuMemGetAllocationGranularity(to, &raw const properties, minimum) }
-    })?;
-    Ok(bytes as u64)
 }
