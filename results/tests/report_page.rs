@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use browser::Browser;
-use support::{Folder, call, example};
+use support::{Folder, call, example, rows};
 
 /// The page is drawn.
 const DRAWN: &str = "typeof state !== 'undefined' && state.first > 0";
@@ -165,6 +165,7 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
         }
         adds_up(&mut browser);
     }
+    ends_as_inspected(&mut browser, &other);
     let theme = "getComputedStyle(document.body).backgroundColor";
     let light = browser.script(theme);
     assert_ne!(browser.then("byId('theme').click()", theme), light);
@@ -190,6 +191,20 @@ fn every_control_does_what_it_says_and_names_are_only_names() {
     browser.ask("Page.printToPDF", json!({}));
     assert_eq!(browser.script("window.pwned"), Value::Null);
     assert_eq!(browser.trouble, Vec::<String>::new());
+}
+
+/// The state that a snapshot ends with is on the page as `inspect` tells it, cause by cause.
+fn ends_as_inspected(browser: &mut Browser, snapshot: &str) {
+    let (inspected, _) = rows(0, &["inspect", snapshot]);
+    let end = &inspected[0]["end"];
+    let names = "rounding unsplit_remainder waiting wrong_pool wrong_stream cached split_remainder pinned outside";
+    let causes: Vec<Value> = names.split(' ').map(|name| end["causes"][name].clone()).collect();
+    let run =
+        browser.script("(state.setRun(state.history.runs.length - 1), state.run.about.label)");
+    assert_eq!(run, json!("as the file ends, not replayed"));
+    let told = browser.script("[state.run.momentReserved[0], [...state.run.causes(0)]]");
+    assert_eq!(told, json!([end["reserved"], causes]));
+    browser.script("state.setRun(0)");
 }
 
 /// What the page counts from its buffers is what the replay counted, at every moment that both know.

@@ -20,7 +20,7 @@ function showAnswer(about) {
     list.append(make("dt", "left out"), make("dd", `${count(all)} buffers are too many for a page: the ${count(kept)} with most bytes and longest lives are drawn, and sums that the page counts are of these.`));
   }
   byId("answer").replaceChildren(list);
-  byId("answer").className = about.what_if.some((line) => line.verdict === "in force" && line.failed) ? "failed" : "fits";
+  byId("answer").className = about.first_run > 0 ? "" : about.what_if.some((line) => line.verdict === "in force" && line.failed) ? "failed" : "fits";
 }
 
 // A page that lies on a disk may not be allowed to use the clipboard: then the text is selected.
@@ -143,6 +143,7 @@ function showMoment(state) {
 function showMapWords(state) {
   const { run, moment } = state;
   byId("map-parts").hidden = !run || !run.op.length;
+  byId("causes-parts").hidden = !run || run.op.length < 2;
   if (!run || !run.op.length) {
     byId("map-words").textContent = "This strategy does not tell what lies where, or its state does not add up: there is no map of it.";
     byId("kept").replaceChildren();
