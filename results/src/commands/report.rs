@@ -1,6 +1,6 @@
 //! `vramlab report`: recordings as one page for a browser, which loads nothing from anywhere.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use vramlab_allocators::Spec;
@@ -75,7 +75,8 @@ pub fn run(args: &ReportArgs, common: &Common) -> Outcome {
             args.output.display()
         ));
     }
-    runs::end(&bad, false, false, Code::Done)
+    let broke = data.histories.iter().any(|one| one.broke);
+    runs::end(&bad, false, broke, Code::Done)
 }
 
 fn of_file(
@@ -101,14 +102,10 @@ fn of_file(
     if histories.is_empty() {
         return Err(Failure::input(format!(
             "{}: no history in it, so there is nothing to show",
-            named(file.path())
+            file.path().display()
         )));
     }
     Ok(histories)
-}
-
-fn named(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// The answer in words, or the table as data.

@@ -31,7 +31,6 @@ use self::what_if::{Line, Table};
 use crate::advise::search::search;
 use crate::advise::setting::Family;
 use crate::advise::tape::Tape;
-use crate::advise::trial::Trial;
 use crate::analysis::category::Categories;
 use crate::analysis::lives::Lives;
 use crate::analysis::recorded::{failure_at_end, judge_end};
@@ -57,6 +56,9 @@ pub struct History {
     runs: Vec<Run>,
     /// Which of them the page shows first.
     first_run: usize,
+    /// Some settings were ended by the driver or the strategy.
+    #[serde(skip)]
+    pub broke: bool,
 }
 
 /// The page's data beside the columns.
@@ -156,6 +158,7 @@ pub fn history(
         what_if: table.lines(),
         runs,
         first_run,
+        broke: table.broke(),
     })
 }
 
@@ -177,9 +180,4 @@ fn family(own: &Spec) -> (Family, String) {
     let version = options.get("version").map(|version| ("version", version));
     let base = Spec::new(&own.strategy().name, Options::from_pairs(version));
     (Family { base }, options.get("conf").unwrap_or_default().to_owned())
-}
-
-/// Was a trial ended by the driver or the strategy?
-pub(crate) fn broke(trial: &Trial) -> bool {
-    trial.row.broke()
 }

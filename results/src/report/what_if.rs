@@ -97,7 +97,7 @@ impl Table {
 
     /// Of those that did not run to their end, some were ended by the driver or the strategy.
     pub fn broke(&self) -> bool {
-        self.tried.iter().any(super::broke)
+        self.tried.iter().any(|trial| trial.row.broke())
     }
 
     /// The lines that are shown: settings, the best first, then other strategies.
