@@ -6,12 +6,12 @@
 mod shared;
 
 use vramlab::inputs;
-use vramlab::live::find_peak;
 use vramlab::papers::{ROOMY, Rounded, cache_blocks, cache_blocks_between, program};
 use vramlab::row::Row;
 use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Step};
 use vramlab_sim::units::Nanos;
+use vramlab_workloads::live::walk;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 use vramlab_workloads::serving::model::Model;
@@ -160,8 +160,9 @@ fn r16_lower_bounds_of_the_hard_instances() {
             continue;
         }
         let opened = inputs::open(&path).unwrap_or_else(|error| panic!("{error}"));
-        let peak = find_peak(&opened.inputs()[0], 1).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(peak.peak_bytes, bound, "{name}");
+        let mut source = (opened.inputs()[0].make)().unwrap_or_else(|error| panic!("{error}"));
+        let live = walk(&mut *source, |_, _, _| true).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(live.device_peak(), bound, "{name}");
         found += 1;
     }
     println!("r16: {found} instances");

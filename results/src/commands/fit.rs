@@ -180,7 +180,7 @@ fn input(workload: &'static Workload, params: &Params, seed: u64, rates: &Rates)
 fn error(workload: &Workload, args: &FitArgs) -> Result<f64, Failure> {
     let Some(path) = &args.measured else { return Ok(0.0) };
     let mut most: Option<f64> = None;
-    for setup in measured::read(path)?.iter().filter(|s| s.setup.workload == workload.name) {
+    for setup in measured::read(path)?.setups.iter().filter(|s| s.setup.workload == workload.name) {
         let beside = setup.run()?;
         if let Some(real) = beside.peak_reserved_measured
             && beside.failed_in_measured.is_none()
