@@ -63,6 +63,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
+    /// One page for a browser: timeline of buffers, map of segments, what helps
+    Report(commands::report::ReportArgs),
     /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
     Fit(commands::fit::FitArgs),
     /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
@@ -123,6 +125,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Replay(args)) => commands::replay::run(&args, common),
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Report(args)) => commands::report::run(&args, common),
         Some(Command::Fit(args)) => commands::fit::run(&args, common),
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),

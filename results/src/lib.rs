@@ -19,6 +19,7 @@
 //! | [`measured`] | our models beside what was measured of real runs |
 //! | [`papers`] | small runs whose figures are compared with published ones |
 //! | [`serving`] | our server beside measured runs of real ones |
+//! | [`report`] | a history as one page for a browser |
 //! | [`statistics`] | intervals, warm-up, steady state |
 //! | [`tables`] | experiment files, and the tables of claims that they give |
 //! | [`runs`] | many pairs: rows, and inputs that are bad |
@@ -48,6 +49,7 @@ pub mod output;
 pub mod papers;
 pub mod per_op;
 pub mod progress;
+pub mod report;
 pub mod room;
 pub mod row;
 pub mod runs;

@@ -12,6 +12,7 @@ pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod report;
 pub mod sweep;
 pub mod tables;
 pub mod validate;
