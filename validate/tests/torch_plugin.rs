@@ -47,7 +47,8 @@ fn strategies_serve_sizes_streams_threads_and_hooks() {
         assert!(!ended.report.contains("misuse"), "{strategy}: {}", ended.report);
         // each kind of trouble is said once
         for part in [
-            "a request of ",
+            "gets a null pointer: out of device memory: asked",
+            "gets a null pointer: no CUDA device",
             "found record_stream of 0x1234500",
             "found a free of",
             "found a request of -5 bytes",
@@ -79,7 +80,7 @@ fn strategies_serve_sizes_streams_threads_and_hooks() {
 #[test]
 fn strategies_that_cannot_serve_are_refused_with_the_reason() {
     for (strategy, why) in [
-        ("planned.best_fit", "plans ahead"),
+        ("planned.best_gap", "plans ahead"),
         ("tiered.lru", "which work uses which buffer"),
         ("serving.paged", "caches keys and values"),
         ("torch.caching:max_split_size_mb=1", "max_split_size"),

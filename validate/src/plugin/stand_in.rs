@@ -30,11 +30,11 @@ pub(super) fn is_second() -> bool {
     std::env::var_os(SECOND).is_some()
 }
 
-/// The folder that both lie in: the one that is named, the program's, or the one above.
+/// The folder that both lie in: the one that is named, the program's, or cargo's below that.
 fn folder() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(FOLDER).map(PathBuf::from);
     let program = std::env::current_exe().unwrap_or_default();
-    let beside = program.ancestors().skip(1).take(2).map(Path::to_owned);
+    let beside = program.parent().into_iter().flat_map(|own| [own.to_owned(), own.join("deps")]);
     let mut all = named.into_iter().chain(beside);
     let complete = |folder: &PathBuf| NAMES.iter().all(|(file, _)| folder.join(file).is_file());
     all.find(complete).ok_or_else(|| {

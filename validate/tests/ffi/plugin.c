@@ -1,6 +1,7 @@
 /* Uses libvramlab_torch.so as PyTorch does: sizes, streams, frees from other threads, hooks, out of memory; streams and events by the runtime. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,6 +23,25 @@ struct Live {
     waits: Vec<StreamId>,
 }
 
+/// Why a request got nothing.
+pub(crate) struct Refused {
+    /// For want of memory.
+    pub(crate) oom: bool,
+    pub(crate) why: String,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { oom: false, why }
+    }
+}
+
+impl From<AllocError> for Refused {
+    fn from(error: AllocError) -> Self {
+        Self { oom: matches!(error, AllocError::OutOfMemory(_)), why: error.to_string() }
+    }
+}
+
 /// An op with its time, for the trace.
 pub(crate) type Noted = (Nanos, Op);
 
@@ -72,29 +91,28 @@ impl Device {
         stream: usize,
         id: BufferId,
         noted: &mut Vec<Noted>,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Refused> {
         let stream = self.shared.stream(stream);
         let ordinal = self.summary.allocs;
         let Self { shared, strategy, pools, .. } = self;
-        let (placed, start, end) = shared
-            .with(|machine| -> Result<_, AllocError> {
-                if pools.any_open() {
-                    route(machine, &mut **strategy, pools, stream, noted)?;
-                }
-                let start = machine.now();
-                noted.push((start, Op::Alloc { id, stream, site: NameId(0), size }));
-                let placed = strategy.alloc(machine, &Request { size, stream, ordinal });
-                Ok((placed, start, machine.now()))
-            })?
-            .map_err(|e| e.to_string())?;
+        let (placed, start, end) = shared.with(|machine| -> Result<_, AllocError> {
+            if pools.any_open() {
+                route(machine, &mut **strategy, pools, stream, noted)?;
+            }
+            let start = machine.now();
+            noted.push((start, Op::Alloc { id, stream, site: NameId(0), size }));
+            let placed = strategy.alloc(machine, &Request { size, stream, ordinal });
+            Ok((placed, start, machine.now()))
+        })??;
         let took = end.0.saturating_sub(start.0);
         let summary = &mut self.summary;
         summary.allocs += 1;
         summary.alloc_ns += took;
         summary.alloc_max_ns = summary.alloc_max_ns.max(took);
         let placement = placed.map_err(|error| {
-            summary.ooms += u64::from(matches!(error, AllocError::OutOfMemory(_)));
-            error.to_string()
+            let refused = Refused::from(error);
+            summary.ooms += u64::from(refused.oom);
+            refused
         })?;
         summary.requested += size;
         summary.peak_requested = summary.peak_requested.max(summary.requested);
@@ -103,7 +121,8 @@ impl Device {
             return Err(format!(
                 "{} gave address {:#x} out twice",
                 self.summary.strategy, placement.address
-            ));
+            )
+            .into());
         }
         Ok(placement.address)
     }

@@ -88,7 +88,9 @@ mod tests {
             }
         }
         assert!(served > refused && refused > 0, "{served} served, {refused} refused");
-        assert!(read("planned.offline").is_err_and(|why| why.contains("VRAMLAB_STRATEGY=planned")));
+        assert!(
+            read("planned.best_gap").is_err_and(|why| why.contains("VRAMLAB_STRATEGY=planned"))
+        );
         assert!(
             read("torch.cachin").is_err_and(|why| why.contains("torch.caching")),
             "the nearest"

@@ -10,7 +10,7 @@ use vramlab_sim::op::Op;
 use vramlab_sim::units::BufferId;
 
 use crate::MempoolId;
-use crate::device::{Device, Noted};
+use crate::device::{Device, Noted, Refused};
 use crate::log::Log;
 use crate::settings::Settings;
 
@@ -117,12 +117,13 @@ impl State {
         let id = BufferId(self.next);
         self.next = self.next.wrapping_add(1);
         let mut noted = Vec::new();
-        let served =
-            self.device(device).and_then(|device| device.alloc(size, stream, id, &mut noted));
+        let device_of = self.device(device).map_err(Refused::from);
+        let served = device_of.and_then(|device| device.alloc(size, stream, id, &mut noted));
         self.note(device, &noted);
-        served.unwrap_or_else(|why| {
+        served.unwrap_or_else(|Refused { oom, why }| {
+            let kind = if oom { "oom" } else { "alloc" };
             self.say(
-                "alloc",
+                kind,
                 &format!("a request of {size} bytes on device {device} gets a null pointer: {why}"),
             );
             0
