@@ -65,6 +65,13 @@ enum Command {
     Advise(commands::advise::AdviseArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
+    /// Starts vramlab-validate: the same on the real CUDA driver, measurements, and the comparison with simulation
+    #[command(disable_help_flag = true)]
+    Validate {
+        /// Its arguments; --help lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<std::ffi::OsString>,
+    },
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -110,6 +117,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
+        Some(Command::Validate { args }) => commands::validate::run(args),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -25,6 +25,7 @@ pub enum Code {
     BadInput = 3,
     Partial = 4,
     Oom = 5,
+    NoDevice = 6,
     CannotWrite = 7,
 }
 

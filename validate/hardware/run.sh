@@ -102,7 +102,8 @@ must() {
     return 0
 }
 
-each() { printf -- "$1\n%s\n" "${@:2}" | awk -v flag="$1" 'NR > 1 { print flag; print }'; }
+# each FLAG VALUE…: the flag before each value, a line for each of the two.
+each() { printf -- "$1\n%s\n" "${@:2}"; }
 mapfile -t with_strategies < <(each --strategy "${strategies[@]}")
 mapfile -t with_traces < <(each --trace "${examples[@]}")
 

@@ -42,7 +42,7 @@ fn a_library_over_the_runtime_gives_what_the_strategy_of_the_same_rules_gives() 
 fn our_own_library_gives_what_its_strategy_gives() {
     for strategy in ["torch.caching", "torch.caching:expandable_segments=true", "rmm.pool"] {
         let fake = Fake::new().set("DEVICE", "generic").set("CAPACITY", "8GiB");
-        let fake = fake.env("VRAMLAB_STRATEGY", strategy);
+        let fake = fake.env("VRAMLAB_STRATEGY", strategy).env("VRAMLAB_LIMIT", "8GiB");
         let so = library("vramlab_torch").display().to_string();
         let plugged = row(&fake.run(&[&["replay", "--plugin", &so][..], &WORKLOAD].concat()));
         let own = row(&fake.run(&[&["replay", "--strategy", strategy][..], &WORKLOAD].concat()));
@@ -93,7 +93,12 @@ fn a_broken_library_is_told_what_is_wrong_with_it() {
     refused(&with("object.so", 16, 1), &[], 3, &["link it with -shared"]);
     let other = if cfg!(target_arch = "aarch64") { 62 } else { 183 };
     refused(&with("other.so", 18, other), &[], 3, &["found a library for", "expected one for"]);
-    refused(&fake.file("cut.so", &own[..own.len() / 2]), &[], 3, &["the loader refuses it"]);
+    refused(&fake.file("cut.so", &own[..5000]), &[], 3, &["found 5000 bytes", "was cut off"]);
+    refused(&fake.file("head.so", &own[..100]), &[], 3, &["cut off or damaged"]);
+    // its first page is there, the rest is noise
+    let mut noise = vec![0_u8; own.len()];
+    noise[..4096].copy_from_slice(&own[..4096]);
+    refused(&fake.file("noise.so", noise), &[], 3, &["the loader refuses it"]);
 
     // no functions, or none of these names
     let driver = support::fake_driver().display().to_string();

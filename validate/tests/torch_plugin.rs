@@ -65,14 +65,15 @@ fn strategies_serve_sizes_streams_threads_and_hooks() {
         // what it logged is a trace that the same strategy replays
         let trace = read(&fake, "trace.jsonl");
         let count = |op: &str| trace.matches(&format!("\"op\":\"{op}\"")).count();
-        assert_eq!((count("alloc"), count("free")), (64 + 1600 + 4, 64 + 1600 + 2));
+        // a request that got nothing is a buffer that is dropped at once
+        assert_eq!((count("alloc"), count("free")), (64 + 1600 + 4, 64 + 1600 + 4));
         assert_eq!((count("record_stream"), count("empty_cache"), count("set")), (1, 1, 1));
         let file = fake.path("trace.jsonl");
         let replay = ["replay", "--format", "json", "--strategy", strategy, "--trace", &file];
         let ended = fake.run(&replay);
         assert_eq!(ended.code, 0, "{strategy}: {}{}", ended.out, ended.err);
         let row: Value = serde_json::from_str(&ended.out).expect("JSON");
-        assert_eq!(row["live_floor"], summary["peak_requested"], "{strategy}");
+        assert_eq!(row["peak_reserved"], summary["peak_reserved"], "{strategy}");
         assert_eq!(row["ooms"], 2, "{strategy}: {}", ended.out);
     }
 }

@@ -9,6 +9,7 @@ pub mod measured;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod validate;
 pub mod verify;
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The file: is it a library that can be loaded here, and has it the functions?
 
 use std::ffi::{c_int, c_void};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
@@ -24,8 +24,9 @@ type Free = unsafe extern "C" fn(*mut c_void, isize, c_int, *mut c_void);
 type RecordStream = unsafe extern "C" fn(*mut c_void, *mut c_void);
 type EmptyCache = unsafe extern "C" fn();
 
-/// Bytes of the head of an ELF file that are looked at.
-const HEAD: usize = 20;
+/// Bytes of the head of an ELF file, and of an entry of its table of segments.
+const HEAD: usize = 64;
+const SEGMENT: usize = 56;
 const SHARED_OBJECT: u16 = 3;
 /// Machines by their number in an ELF file.
 const MACHINES: [(u16, &str, &str); 4] = [
@@ -53,14 +54,50 @@ pub(super) fn check(path: &Path) -> Result<(), Failure> {
     }
     let here = std::env::consts::ARCH;
     match MACHINES.iter().find(|(machine, ..)| *machine == number(18)) {
-        Some((_, _, arch)) if *arch == here => Ok(()),
-        Some((_, name, _)) => Err(bad(format!(
-            "found a library for {name}, expected one for {here}, as this program is"
-        ))),
+        Some((_, _, arch)) if *arch == here => {}
+        Some((_, name, _)) => {
+            return Err(bad(format!(
+                "found a library for {name}, expected one for {here}, as this program is"
+            )));
+        }
         None => {
-            Err(bad(format!("found a library for machine {}, expected one for {here}", number(18))))
+            return Err(bad(format!(
+                "found a library for machine {}, expected one for {here}",
+                number(18)
+            )));
         }
     }
+    // the loader maps what the table says, and dies where the file ends before
+    let length = file.metadata().map_or(u64::MAX, |about| about.len());
+    match extent(&mut file, long(&head, 32), number(56)) {
+        Ok(end) if end <= length => Ok(()),
+        Ok(end) => Err(bad(format!(
+            "found {length} bytes, expected {end} at least, as it says itself: the file was cut off; copy or build it again"
+        ))),
+        Err(why) => Err(bad(format!(
+            "its table of segments cannot be read ({why}); the file was cut off or damaged"
+        ))),
+    }
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+/// Where the last of the segments ends that are loaded from the file.
+fn extent(file: &mut std::fs::File, table: u64, count: u16) -> std::io::Result<u64> {
+    file.seek(SeekFrom::Start(table))?;
+    let mut end = 0;
+    for _ in 0..count {
+        let mut segment = [0_u8; SEGMENT];
+        file.read_exact(&mut segment)?;
+        if segment[..4] == [1, 0, 0, 0] {
+            end = end.max(long(&segment, 8).saturating_add(long(&segment, 32)));
+        }
+    }
+    Ok(end)
 }
 
 /// A library that was loaded, and its functions.

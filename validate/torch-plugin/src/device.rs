@@ -112,6 +112,8 @@ impl Device {
         let placement = placed.map_err(|error| {
             let refused = Refused::from(error);
             summary.ooms += u64::from(refused.oom);
+            // who did not get it has it no longer
+            noted.push((end, Op::Free { id, stream: None }));
             refused
         })?;
         summary.requested += size;
