@@ -67,13 +67,6 @@ class Bert(nn.Module):
         return self.classes(self.drop(torch.tanh(self.pool(x[:, 0]))))
 
 
-def phase(name):
-    """The phase's name for a recording, if torch can take it."""
-    tell = getattr(torch.cuda.memory, "_set_memory_metadata", None)
-    if tell is not None:
-        tell(name)
-
-
 def main():
     parser = argparse.ArgumentParser(description="Training steps of BERT-base.")
     parser.add_argument("--variant", choices=("fp32", "eager", "amp", "bf16", "ckpt"), default="fp32")
@@ -94,6 +87,9 @@ def main():
         import vramlab_torch
 
         vramlab_torch.use(args.plugin, args.strategy, args.trace, args.summary)
+    # the phase's name for a recording, if torch's own allocator is there to take it
+    tell = None if args.plugin else getattr(torch.cuda.memory, "_set_memory_metadata", None)
+    phase = tell or (lambda name: None)
     torch.manual_seed(0)
     phase("model to device")
     model = Bert(args.variant == "eager", args.variant == "ckpt").to("cuda").train()
