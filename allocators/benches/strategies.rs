@@ -10,13 +10,15 @@
 //! |---|---|
 //! | `step` | a training step, repeated: activations of 24 layers with workspaces between them, freed in reverse with gradients between them |
 //! | `churn_1k`, `churn_10k`, `churn_100k` | with so many blocks live, a random one is freed and another of random size allocated |
+//! | `churn_1m` | the same with a million, for those whose time is not to grow ([`CONSTANT`]) and the baselines |
 //!
 //! What is measured is the whole run as `vramlab replay` makes it: engine, strategy behind `dyn Allocator`, simulated device (costs zero), full
 //! accounting after every op. Sizes of the churn: 512 B to 1 MiB, every power of two as likely as the others. Inputs are made beforehand from a fixed
 //! seed. The table shows the fastest round of each: wall time on a shared machine is worth little, so compare within one table.
 //!
 //! Baselines, with nothing of streams, statistics or segments: best fit on std's ordered sets; the crates `offset-allocator` (akin to TLSF) and
-//! `buddy_system_allocator`.
+//! `buddy_system_allocator`; and places of one size, which search nothing: their time is that of engine and accounting, and grows with live blocks by
+//! cache misses alone.
 #![forbid(unsafe_code)]
 
 mod baselines;
@@ -42,9 +44,13 @@ const WITH_OPTIONS: &[&str] = &[
     "paddle.auto_growth+stream_safe+eager_deletion",
 ];
 
+/// What a million live blocks are tried on, beside the baselines.
+const CONSTANT: [&str; 4] =
+    ["bound.live_floor", "classic.tlsf", "classic.buddy", "classic.segregated"];
+
 const KIB: u64 = 1 << 10;
 
-/// Exchanges of a churn.
+/// Exchanges of a churn, and at least one for each live block.
 const EXCHANGES: u32 = 60_000;
 
 /// A fixed list of ops, which frees all that it allocates.
@@ -113,7 +119,7 @@ fn step() -> Vec<Op> {
     ops
 }
 
-/// Fills up to `live` blocks, exchanges [`EXCHANGES`] times, and drains.
+/// Fills up to `live` blocks, exchanges [`EXCHANGES`] times or more, and drains.
 fn churn(live: u32) -> Vec<Op> {
     let mut dice = Dice::new(1);
     let mut size = || {
@@ -122,7 +128,7 @@ fn churn(live: u32) -> Vec<Op> {
     };
     let mut ops: Vec<Op> = (0..live).map(|slot| alloc(slot, size())).collect();
     let mut pick = Dice::new(2);
-    for _ in 0..EXCHANGES {
+    for _ in 0..EXCHANGES.max(live) {
         let slot = pick.below(live.into()) as u32;
         ops.extend([free(slot), alloc(slot, size())]);
     }
@@ -202,6 +208,7 @@ fn main() {
         ("churn_1k", churn(1_000)),
         ("churn_10k", churn(10_000)),
         ("churn_100k", churn(100_000)),
+        ("churn_1m", churn(1_000_000)),
     ];
     let mut table = Table::new();
     for (load, ops) in &loads {
@@ -213,6 +220,9 @@ fn main() {
             }
         };
         for (at, spec) in specs.iter().enumerate() {
+            if *load == "churn_1m" && !CONSTANT.contains(spec) {
+                continue;
+            }
             let parsed: Spec = spec.parse().expect(spec);
             let memory = vramlab_allocators::find(&parsed.strategy().name).expect(spec).memory;
             let make = || build(&parsed).expect(spec);

@@ -37,7 +37,7 @@ impl Options {
         Self(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
     }
 
-    /// The last value given for `key`.
+    /// The last value given for `key`; a spec gives each key once.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
@@ -177,7 +177,7 @@ fn parse_part(whole: &str, text: &str) -> Result<Part, OptionError> {
             "strategy {whole:?}: a name is missing; expected family.name:option=value,…"
         )));
     }
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<(String, String)> = Vec::new();
     for pair in split_outside_quotes(options, ',')?.into_iter().filter(|p| !p.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(OptionError(format!(
@@ -185,7 +185,13 @@ fn parse_part(whole: &str, text: &str) -> Result<Part, OptionError> {
             )));
         };
         let value = value.strip_prefix('\'').and_then(|v| v.strip_suffix('\'')).unwrap_or(value);
-        pairs.push((key.trim().to_owned(), value.to_owned()));
+        let key = key.trim();
+        if let Some((_, before)) = pairs.iter().find(|(known, _)| known == key) {
+            return Err(OptionError(format!(
+                "strategy {whole:?}: {key} is given twice, as {before:?} and as {value:?}; expected it once"
+            )));
+        }
+        pairs.push((key.to_owned(), value.to_owned()));
     }
     Ok(Part { name: name.trim().to_owned(), options: Options(pairs) })
 }
@@ -294,6 +300,7 @@ mod tests {
             ("", "a name is missing"),
             ("torch.caching:x", "expected option=value"),
             ("a:conf='b", "a quote is not closed"),
+            ("a:x=1,y=2,x=3", "x is given twice, as \"1\" and as \"3\""),
         ] {
             let error = text.parse::<Spec>().expect_err(text).to_string();
             assert!(error.contains(want), "{error}");

@@ -62,7 +62,8 @@ fn progress_every_request_is_answered_or_refused_whatever_the_settings() {
             let case = format!("{setting}, {blocks} blocks: {served:?}");
             assert_eq!((served.requests, served.finished + served.refused), (60, 60), "{case}");
             assert_eq!(
-                report.ooms, served.refused,
+                (report.ooms, report.invalid_sizes),
+                (served.refused_memory, served.refused_limit),
                 "who never fits is refused with numbers: {case}"
             );
             assert_eq!(report.kv.map(|kv| kv.sequences.current), Some(0), "{case}");
@@ -101,7 +102,8 @@ fn without_chunks_a_prompt_that_no_step_can_take_is_refused_with_its_numbers() {
     let long = format!("{CROWD},requests=1,prompt_median=3000,prompt_sigma=0");
     let (whole, report) = served("serving.paged", &format!("{long},enable_chunked_prefill=false"));
     let words = "3000 tokens were not found in the cache; expected at most 2048";
-    assert_eq!((whole.refused, report.first_oom.as_deref()), (1, Some(words)));
+    assert_eq!((whole.refused_limit, report.first_oom.as_deref()), (1, Some(words)));
+    assert_eq!((report.ooms, report.invalid_sizes), (0, 1));
     assert_eq!(served("serving.paged", &long).0.finished, 1);
 }
 

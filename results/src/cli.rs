@@ -63,15 +63,22 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
     Advise(commands::advise::AdviseArgs),
+    /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
+    Fit(commands::fit::FitArgs),
+    /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
+    Explain(commands::explain::ExplainArgs),
     /// Our models and servers beside what was measured of real runs of the same set-ups
     Measured(commands::measured::MeasuredArgs),
-    /// Starts vramlab-validate: the same on the real CUDA driver, measurements, and the comparison with simulation
+    /// Runs things on the real CUDA driver, and beside it: starts vramlab-validate
     #[command(disable_help_flag = true)]
-    Validate {
-        /// Its arguments; --help lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
-        args: Vec<std::ffi::OsString>,
-    },
+    Validate(commands::validate::ValidateArgs),
+    /// Tables of published claims beside our figures, from experiment files
+    Tables(commands::tables::TablesArgs),
+    /// Runs every combination of the values in a grid, on all cores, or a shard of them
+    #[command(after_long_help = include_str!("sweep/grid.md"))]
+    Sweep(commands::sweep::SweepArgs),
+    /// Joins the shards of a sweep, and checks that each cell is there once
+    Merge(commands::merge::MergeArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -116,8 +123,13 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Replay(args)) => commands::replay::run(&args, common),
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
+        Some(Command::Fit(args)) => commands::fit::run(&args, common),
+        Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
-        Some(Command::Validate { args }) => commands::validate::run(args),
+        Some(Command::Validate(args)) => commands::validate::run(&args),
+        Some(Command::Tables(args)) => commands::tables::run(&args, common),
+        Some(Command::Sweep(args)) => commands::sweep::run(&args, common),
+        Some(Command::Merge(args)) => commands::merge::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

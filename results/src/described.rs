@@ -118,7 +118,11 @@ impl Span {
 
 fn sizes_of(list: &sizes::SizeList) -> Described {
     let mut one = Described::default();
-    one.figure(if list.parts { "lines or crops" } else { "pages" }, list.sizes.len() as u64, "");
+    one.figure(
+        if list.parts { "lines or crops of pages" } else { "pages or single crops" },
+        list.sizes.len() as u64,
+        "",
+    );
     let most = |of: fn(&sizes::Size) -> u64| list.sizes.iter().map(of).max().unwrap_or(0);
     one.figure("greatest width", most(|size| u64::from(size.width)), "px");
     one.figure("greatest height", most(|size| u64::from(size.height)), "px");
@@ -168,6 +172,9 @@ fn dump(dump: &bfc::BfcDump) -> Described {
             one.figure(name, value, "B");
         }
     }
+    for (name, value) in bfc_causes(dump) {
+        one.figure(name, value, "B");
+    }
     if let Some(allocations) = stats.allocations {
         one.figure("requests so far", allocations, "requests");
     }
@@ -188,11 +195,43 @@ fn dump(dump: &bfc::BfcDump) -> Described {
     one
 }
 
+/// What of a dump holds nothing that was asked for, where bins and chunks are told. A region goes back as a whole or not at all, and chunks
+/// that touch are taken for one region's.
+fn bfc_causes(dump: &bfc::BfcDump) -> Vec<(&'static str, u64)> {
+    let sum = |of: fn(&bfc::Bin) -> u64| dump.bins.iter().map(of).fold(0, u64::saturating_add);
+    let (requested, used) = (sum(|bin| bin.requested.bytes), sum(|bin| bin.bytes_in_use.bytes));
+    let mut causes = Vec::new();
+    if requested > 0 && used >= requested {
+        causes.push(("in use beyond what was asked for", used - requested));
+    }
+    let mut chunks = dump.chunks.clone();
+    chunks.sort_unstable_by_key(|chunk| chunk.address);
+    let touch = |a: &bfc::Chunk, b: &bfc::Chunk| a.address.checked_add(a.size) == Some(b.address);
+    let regions = chunks.chunk_by(touch).filter(|region| region.iter().any(|c| c.in_use));
+    let free = regions.flatten().filter(|chunk| !chunk.in_use).map(|chunk| chunk.size);
+    if !chunks.is_empty() {
+        causes.push(("free beside what lives in its region", free.fold(0, u64::saturating_add)));
+    }
+    causes
+}
+
 fn table_of(table: &MemorySummary) -> Described {
     let mut one =
         Described { of: Some(format!("device {}", table.device)), ..Described::default() };
     one.figure("requests that failed", table.ooms, "requests");
     one.figure("retries", table.retries, "");
+    let now = |name: &str| table.row(name).map(|row| row.current.bytes);
+    let less = |a: &str, b: &str| Some(now(a)?.saturating_sub(now(b)?));
+    for (name, value) in [
+        ("rounded up beyond what was asked for", less("Allocated memory", "Requested memory")),
+        ("waiting for a stream", less("Active memory", "Allocated memory")),
+        ("cached: reserved and not in use", less("GPU reserved memory", "Active memory")),
+        ("of it pinned by what lives in its segments", now("Non-releasable memory")),
+    ] {
+        if let Some(value) = value {
+            one.figure(name, value, "B");
+        }
+    }
     let cell = |row: &summary::Row, quantity: Quantity| match row.bytes {
         true => Cell::Bytes(quantity.bytes),
         false => Cell::Count(quantity.bytes),

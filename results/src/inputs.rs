@@ -17,7 +17,7 @@ use vramlab_workloads::readers::torch_snapshot as torch;
 use crate::cli::Common;
 use crate::commands::remark;
 use crate::failure::{Code, Failure};
-use crate::job::{Input, Times};
+use crate::job::{FramesOf, Input, Times};
 
 mod log;
 mod open;
@@ -291,7 +291,12 @@ impl Opened {
                     let kept = keep_times && device.has_times();
                     let times = if kept { Times::Recorded } else { Times::None };
                     let origin = snapshot.path.display().to_string();
-                    Input { origin, times, ..Input::new(name, Box::new(make)) }
+                    let recording = Arc::clone(&device.recording);
+                    let frames = move |site| recording.entries().frames(site);
+                    let frames = Some(Box::new(frames) as Box<FramesOf<'_>>);
+                    let live_at_start = device.recording.start_blocks().len();
+                    let input = Input::new(name, Box::new(make));
+                    Input { origin, times, frames, live_at_start, ..input }
                 };
                 snapshot.devices.iter().map(input).collect()
             }

@@ -12,6 +12,7 @@ use vramlab_sim::units::Bytes;
 use crate::failure::Failure;
 use crate::inputs::small_text;
 use crate::row::Row;
+use crate::statistics::WarmUp;
 
 pub use vramlab_sim::device::profile::{self, Profile};
 
@@ -43,6 +44,9 @@ pub type MakeSource<'a> = dyn Fn() -> Result<Box<dyn Source + 'a>, Failure> + Sy
 
 /// Says where the n-th op of an input stands.
 pub type PlaceOf<'a> = dyn Fn(u64) -> Option<String> + Sync + 'a;
+
+/// The frames of a stack by the number of its site, innermost first, each as file and function; empty where a site is no stack.
+pub type FramesOf<'a> = dyn Fn(u32) -> Vec<String> + Sync + 'a;
 
 /// What becomes of the times in an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,10 +87,18 @@ pub struct Input<'a> {
     pub sequences: bool,
     /// What becomes of its times.
     pub times: Times,
+    /// What of its requests is left out as warm-up where a steady state is looked for.
+    pub warm_up: WarmUp,
+    /// What its times rest on, where that is not measured.
+    pub assumes: Option<&'static str>,
     /// Fresh source.
     pub make: Box<MakeSource<'a>>,
+    /// Its first requests are for what was live before a recording began: so many.
+    pub live_at_start: usize,
     /// Where an op stands, for messages, if the input can tell.
     pub place: Option<Box<PlaceOf<'a>>>,
+    /// The whole stacks behind its sites, if it has stacks.
+    pub frames: Option<Box<FramesOf<'a>>>,
 }
 
 impl<'a> Input<'a> {
@@ -101,8 +113,12 @@ impl<'a> Input<'a> {
             accesses: false,
             sequences: false,
             times: Times::None,
+            warm_up: WarmUp::default(),
+            assumes: None,
             make,
+            live_at_start: 0,
             place: None,
+            frames: None,
         }
     }
 
@@ -211,6 +227,7 @@ pub fn blank(input: &Input<'_>, spec: &Spec, place: &Place) -> Row {
     row.capacity = place.capacity();
     row.seed = input.seed;
     row.times = input.times.text();
+    row.assumes = input.assumes;
     row
 }
 
@@ -256,7 +273,7 @@ pub fn run_pair(
             if report.kv.is_some() && !strategy.is_cache() {
                 row.notes.push(IN_BUFFERS.to_owned());
             }
-            Ok(row.fill(&report))
+            Ok(row.fill(&report, input.warm_up))
         }
         Err(
             error @ (RunError::Driver { .. }

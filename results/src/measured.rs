@@ -65,11 +65,20 @@ pub struct Buffers {
     pub sites: String,
 }
 
-/// Set-ups in a folder, or a file; those that no workload expresses are left out.
+/// Set-ups, and what of the files is none that a workload expresses.
+#[derive(Default)]
+pub struct Found {
+    /// Those that are.
+    pub setups: Vec<Measured>,
+    /// Of the others: the file's name without its ending, and why.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// Set-ups in a folder, or a file.
 ///
 /// # Errors
 /// When something cannot be read, or is no JSON.
-pub fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
+pub fn read(path: &Path) -> Result<Found, Failure> {
     let bad =
         |path: &Path, e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", path.display()));
     let mut files = vec![path.to_owned()];
@@ -80,13 +89,17 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
         files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
         files.sort();
     }
-    let mut found = Vec::new();
+    let mut found = Found::default();
     for file in files {
         let text = small_text(&file, SETUP_MAX, "a set-up")?;
-        let value: Value = serde_json::from_str(&text).map_err(|e| bad(&file, &e))?;
-        if let Some(setup) = Setup::read(&value) {
-            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            found.push(Measured { name, setup, path: file, file: value });
+        let value: Value = serde_json::from_str(&text).map_err(|e| {
+            let expected = "expected a set-up beside a recording (one object in JSON), a folder of such, or of measured runs (NAME_requests.jsonl)";
+            bad(&file, &format_args!("{e}; {expected}"))
+        })?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match Setup::read(&value) {
+            Ok(setup) => found.setups.push(Measured { name, setup, path: file, file: value }),
+            Err(why) => found.left_out.push((name, why)),
         }
     }
     Ok(found)

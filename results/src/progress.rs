@@ -27,6 +27,14 @@ impl Progress {
         }
     }
 
+    /// So many steps are done already.
+    pub fn skip(&self, steps: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(steps);
+            bar.reset_eta();
+        }
+    }
+
     /// Takes the bar away.
     pub fn finish(&self) {
         if let Some(bar) = &self.0 {

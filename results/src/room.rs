@@ -8,16 +8,16 @@
 //! device: each of several has the size that is chosen.
 
 use vramlab_sim::units::Bytes;
+use vramlab_workloads::live::walk;
 
 use crate::cli::DeviceArgs;
 use crate::commands::remark;
 use crate::failure::Failure;
 use crate::inputs::Recorded;
 use crate::job::{CAPACITY_MAX, Input, Place};
-use crate::live::device_peak;
 
 /// Memory sizes of devices, in GiB.
-const USUAL_GIB: [u64; 11] = [24, 32, 40, 48, 64, 80, 96, 141, 192, 256, 288];
+pub(crate) const USUAL_GIB: [u64; 11] = [24, 32, 40, 48, 64, 80, 96, 141, 192, 256, 288];
 
 /// Where `input` is replayed: on the device of these arguments, or by the rule. What the rule chose is said on standard error.
 ///
@@ -39,6 +39,13 @@ pub fn place(
         remark(&format!("vramlab: {}: a device of {device}: {}", input.name, chosen.why));
     }
     Ok(Place { capacity: Some(chosen.capacity), ..place })
+}
+
+/// Highest sum of live requests on one device, in bytes: one walk.
+fn device_peak(input: &Input<'_>) -> Result<u64, Failure> {
+    let mut source = (input.make)()?;
+    let live = walk(&mut *source, |_op, _live, _source| true).map_err(Failure::input)?;
+    Ok(live.device_peak())
 }
 
 /// Bytes, and the reason for them.

@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use vramlab_sim::driver::MEMORY_CALLS;
-use vramlab_sim::report::{Figures, KvFigures, MarkFigures, Report, Served, Summary};
+use vramlab_sim::report::{
+    Answers, Figures, KvFigures, MarkFigures, REQUESTS_KEPT, Report, Served, Summary,
+};
+use vramlab_sim::units::Bytes;
+
+use crate::statistics::{Steady, WarmUp};
 
 /// Version of the object's shape; rises when a field changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -72,6 +77,9 @@ pub struct Row {
     pub seed: Option<u64>,
     /// `none` (one op right after the other), `recorded` (a recording's own gaps, with its driver stalls in them), `as given`.
     pub times: &'static str,
+    /// What the input's times rest on, where that is not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assumes: Option<&'static str>,
     pub ops: u64,
     pub allocs: u64,
     pub outcome: &'static str,
@@ -126,6 +134,12 @@ pub struct Row {
     /// What a server counted of its requests. Names and definitions: `vramlab_sim::report::Served`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served: Option<Served>,
+    /// What a service that may refuse to answer counted. Names and definitions: `vramlab_sim::report::Answers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+    /// Latencies of its steady state with 95 % confidence intervals; not there for few requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady: Option<Steady>,
     pub time_ns: u64,
     pub driver_calls: BTreeMap<&'static str, u64>,
     /// How often pools of the driver took and gave back memory; not there where none did.
@@ -259,11 +273,13 @@ impl Row {
     }
 
     /// Fills in what the run gave.
-    pub fn fill(mut self, report: &Report) -> Self {
+    pub fn fill(mut self, report: &Report, warm_up: WarmUp) -> Self {
         let f = report.total;
         self.ops = report.ops;
         self.allocs = report.allocs;
-        self.outcome = if report.ooms + report.invalid_sizes > 0 { "oom" } else { "ok" };
+        // a server that turns away who is over a limit does what it should
+        let over_limits = if report.served.is_some() { 0 } else { report.invalid_sizes };
+        self.outcome = if report.ooms + over_limits > 0 { "oom" } else { "ok" };
         self.first_oom_op = report.first_oom_op;
         self.first_oom = report.first_oom.clone();
         self.ooms = report.ooms;
@@ -312,6 +328,15 @@ impl Row {
         }
         self.request_ns = (report.request_ns.count > 0).then_some(report.request_ns);
         self.served = report.served;
+        self.answers = report.answers;
+        if report.request_ns.count == report.done.len() as u64 {
+            self.steady = Steady::of(&report.done, warm_up);
+        } else if report.request_ns.count > 0 {
+            self.notes.push(format!(
+                "no steady state is looked for: of {} requests the times of the first {REQUESTS_KEPT} are kept",
+                report.request_ns.count
+            ));
+        }
         self.time_ns = report.time.0;
         self.driver_calls = report.driver_calls.iter().collect();
         let work = report.driver_work;
@@ -324,7 +349,25 @@ impl Row {
         self.unsupported = report.unsupported.iter().copied().collect();
         self.marks = report.marks.iter().take(MARKS_KEPT).map(Mark::from).collect();
         self.note_what_is_left_out(report);
+        self.note_that_nobody_is_served(report);
         self
+    }
+
+    /// A server that answers nobody for want of memory: why.
+    fn note_that_nobody_is_served(&mut self, report: &Report) {
+        let nobody = |served: &Served| served.finished == 0 && served.refused_memory > 0;
+        if !report.served.as_ref().is_some_and(nobody) {
+            return;
+        }
+        let no_blocks = report.kv.is_some_and(|kv| kv.blocks_used.peak + kv.blocks_free == 0);
+        let (model, capacity) = (Bytes(report.total.requested.peak), Bytes(self.capacity));
+        self.notes.push(match &report.first_oom {
+            _ if no_blocks => format!(
+                "nobody is served: weights and activations ({model}) leave nothing of the cache's share of the device ({capacity}); give the cache a larger share (gpu_memory_utilization, mem_fraction_static), or take a larger device or a smaller model"
+            ),
+            Some(words) => format!("nobody is served: {words}"),
+            None => "nobody is served".to_owned(),
+        });
     }
 
     fn note_what_is_left_out(&mut self, report: &Report) {

@@ -39,7 +39,11 @@ pub fn run_all(pairs: &[Pair<'_, '_>], bad: &mut Bad, quiet: bool) -> Result<Vec
     Ok(rows)
 }
 
-fn run_one(input: &Input<'_>, spec: &Spec, place: &Place) -> Result<Row, Failure> {
+/// Runs a pair, and searches for its least capacity if its place says so.
+///
+/// # Errors
+/// Bad options or bad input.
+pub fn run_one(input: &Input<'_>, spec: &Spec, place: &Place) -> Result<Row, Failure> {
     let mut row = run_pair(input, spec, place, None)?;
     if place.min_capacity && row.ran() {
         let found = least::least(input, spec, place, &row)?;

@@ -23,11 +23,14 @@ fn cases() {
     for skipped in &tally.skipped {
         println!("cases: skipped {skipped}");
     }
+    for argued in &tally.argued {
+        println!("cases: argued {argued}");
+    }
     for difference in &tally.differences {
         println!("cases: {difference}");
     }
     println!(
-        "cases: {} of {} cases run, {} checks, {} skips, {} differences",
+        "cases: {} of {}, {} checks, {} skips, {} differences",
         tally.run,
         tally.cases,
         tally.checks,

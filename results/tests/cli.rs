@@ -175,7 +175,11 @@ fn sequences_go_through_caches_and_through_any_allocator() {
         assert_eq!(counts, (Some(1), Some(3)), "{line}");
         let found = matches!(name, "serving.paged" | "serving.radix" | "serving.elastic_pages");
         assert_eq!(number("hit"), Some(if found { 32 } else { 0 }), "{line}");
-        assert_eq!((row["ooms"].as_u64(), row["ops"].as_u64()), (Some(1), Some(9)), "{line}");
+        // longer than a slot of contiguous_max, whatever the memory; the others have no room
+        let refusals = ["ooms", "invalid_sizes"].map(|key| row[key].as_u64().expect("a number"));
+        assert_eq!((refusals[0] + refusals[1], row["ops"].as_u64()), (1, Some(9)), "{line}");
+        let limited = matches!(name, "serving.contiguous_max" | "serving.vattention");
+        assert!(limited || refusals[0] == 1, "{line}");
     }
     let (_, table, _) =
         call(&[&["compare", "--trace"], &on_24[1..], &["--strategy", "serving.paged"]].concat());

@@ -53,3 +53,46 @@ fn a_host_that_gathers_without_limit_holds_more() {
     println!("peak active and reserved: limit 2 {limited:?} B, no limit {unlimited:?} B");
     assert!(unlimited.0 > limited.0 && unlimited.1 > limited.1);
 }
+
+/// Time of a step once the first ones are over (ns).
+fn step_ns(params: &str) -> u64 {
+    let time =
+        |steps: u64| report("resnet", &format!("depth=18,batch=16,steps={steps},{params}")).time.0;
+    (time(8) - time(4)) / 4
+}
+
+/// Workers make the next batch while one is used: a step takes the longer of its own work and T/N.
+#[test]
+fn workers_and_steps_take_the_longer_of_both() {
+    let step = step_ns("passes=none");
+    for (workers, ms) in [(1, 100), (4, 100), (8, 40), (16, 1)] {
+        for way in ["host", "device"] {
+            let with = step_ns(&format!("passes=prefetch={way}/workers:{workers}/ms:{ms}"));
+            let made = ms * 1_000_000 / workers;
+            let expected = step.max(made);
+            println!("{way}, {workers} workers of {ms} ms: {with} ns a step, of {step} ns alone");
+            // copies to the device may be hidden, or a little launched later
+            assert!(
+                with.abs_diff(expected) * 100 <= 5 * expected,
+                "{way} {workers} {ms}: {with} {expected}"
+            );
+        }
+    }
+}
+
+/// Copies to the host that are in flight hold their blocks; the limit is kept by waiting, and costs time where copies are slower than kernels.
+#[test]
+fn a_limit_on_copies_to_the_host_holds_less() {
+    let at = |passes: &str| {
+        let params = format!("batch=16,seq=256,steps=3,passes={passes}");
+        let report = report("bert", &params);
+        (report.devices[0].reserved.peak, report.time.0)
+    };
+    let none = at("none");
+    let [one, four, free] =
+        [1, 4, 0].map(|limit| at(&format!("offload=activations/limit:{limit}")));
+    println!("reserved, time: none {none:?}, limit 1 {one:?}, 4 {four:?}, without {free:?}");
+    assert!(one.0 < four.0 && four.0 < free.0 && one.0 < none.0);
+    // copies take longer than kernels here, so waiting for them costs nothing
+    assert!(one.1.abs_diff(free.1) * 100 <= free.1);
+}

@@ -17,8 +17,9 @@ const TRACE: &str = "{\"op\":\"alloc\",\"id\":1,\"size\":5000000}\n{\"op\":\"fre
 fn advise_promises_nothing_while_requests_fail() {
     let (code, out, err) = call(&["advise", &example(OOM)]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("no setting helps: "), "{out}");
-    assert!(out.contains("it is exhaustion") || out.contains("with every setting tried"), "{out}");
+    // two settings serve it, and leave 6 MiB: that is said, and that nobody knows what would have come next
+    assert!(out.contains("advice: PYTORCH_CUDA_ALLOC_CONF=large_segment_size_mb:512"), "{out}");
+    assert!(out.contains("next to nothing: take it for exhaustion"), "{out}");
     let (rows, _) = rows(0, &["advise", &example(OOM)]);
     assert!(rows.iter().all(|row| row["verdict"] != "helps" || row["ooms"] == 0));
 }

@@ -70,6 +70,81 @@ fn what_is_no_model_no_pass_or_no_set_up_is_told() {
     }
 }
 
+/// A pass that does not fit is a row with its reason, and the others run.
+#[test]
+fn a_pass_that_does_not_fit_leaves_the_others() {
+    let set = "depth=18,batch=2,size=32,steps=1";
+    let args = ["-q", "compare", "resnet", "--set", set, "--passes", "fold,checkpoint"];
+    let (code, out, err) = call(&args);
+    assert_eq!(code, 4, "{out}{err}");
+    assert!(
+        out.contains("fold was refused: ") && out.contains("inference, where statistics"),
+        "{out}"
+    );
+    let (rows, _) = rows(4, &args);
+    let told: Vec<_> =
+        rows.iter().map(|row| (row["passes"].as_str(), row["outcome"].as_str())).collect();
+    let expected = [("none", "ok"), ("fold", "refused"), ("checkpoint", "ok")];
+    assert_eq!(told, expected.map(|(a, b)| (Some(a), Some(b))));
+    assert!(rows[1]["step_ns"].is_null() && rows[2]["saved"].is_number());
+}
+
+/// A run that did not fit has no figures to compare, and the device is told.
+#[test]
+fn a_run_out_of_memory_has_dashes() {
+    let set = "batch=8,seq=128,layers=2,steps=1";
+    let args =
+        ["-q", "compare", "bert", "--set", set, "--passes", "checkpoint", "--capacity", "700MiB"];
+    let (code, out, _) = call(&args);
+    assert!(code == 0 && out.contains("on a100-80gb of 700 MiB"), "{out}");
+    let (rows, _) = rows(0, &args);
+    assert_eq!(rows[0]["outcome"], "oom");
+    for key in ["peak_requested", "peak_reserved", "step_ns", "saved", "slower"] {
+        assert!(rows[0][key].is_null(), "{key}");
+    }
+}
+
+/// What a decoder takes for a token does not depend on `steps`, nor on how its weights came.
+#[test]
+fn decoding_is_timed_by_the_token_after_loading() {
+    let set =
+        "phase=decode,prompts=16,new_tokens=7,layers=2,hidden=64,heads=4,vocabulary=100,batch=2";
+    let ns = |more: &str| {
+        let set = format!("{set}{more}");
+        let (rows, _) = rows(0, &["-q", "compare", "gpt2", "--set", &set, "--passes", "amp"]);
+        assert_eq!(rows[1]["per"], "token");
+        rows[0]["step_ns"].as_u64().expect("a time")
+    };
+    assert_eq!(ns(""), ns(",steps=30"));
+    assert_eq!(ns(""), ns(",load=mapped"));
+    let (_, out, _) = call(&["-q", "compare", "gpt2", "--set", set, "--passes", "amp"]);
+    assert!(out.contains("ms/token") && out.contains("a token is one for every sequence"), "{out}");
+}
+
+#[test]
+fn rows_of_several_devices_say_how_many_and_what_passes_between_them() {
+    let folder = Folder::new();
+    let to = folder.path("out");
+    let passes = "zero=2/devices:4,allreduce=devices:4";
+    let args = ["-q", "compare", "bert", "--set", SMALL, "--passes", passes, "--out", to.as_str()];
+    let (code, out, err) = call(&args);
+    assert_eq!(code, 0, "{err}");
+    for part in [
+        "one of 4 devices, which hears",
+        "GB/s",
+        "plain data parallelism is allreduce=devices:4",
+        "a lower bound",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    for name in ["json", "csv", "md"] {
+        let text = std::fs::read_to_string(format!("{to}/compare.{name}")).expect(name);
+        assert!(text.contains("zero=2/devices:4"), "{name}: {text}");
+    }
+    let (rows, _) = rows(0, &[&args[..7], &["--min-capacity"]].concat());
+    assert!(rows.iter().all(|row| row["min_capacity"].is_number()));
+}
+
 /// Rows of several seeds are followed by what they agree on, in text only: data stays one object a run.
 #[test]
 fn several_seeds_give_intervals() {

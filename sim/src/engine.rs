@@ -118,6 +118,16 @@ impl Engine<'_> {
                 if !op.is_setting() {
                     if let Some(observer) = observer.as_deref_mut() {
                         observer.after(&self.seen(&op, outcome, source));
+                        if observer.wants_layout(self.index)
+                            && let Ok(Reply::Layout(layout)) =
+                                self.on(|strategy, machine| strategy.notice(machine, Notice::Walk))
+                        {
+                            observer.layout(&self.seen(&op, outcome, source), &layout);
+                        }
+                        if observer.is_enough() {
+                            self.index += 1;
+                            return Ok(());
+                        }
                     }
                     self.index += 1;
                 }
@@ -344,7 +354,9 @@ impl Engine<'_> {
         report.served = source.served();
         if let Some(served) = &report.served {
             report.request_ns = served.e2e.spread;
+            report.done = source.done().to_vec();
         }
+        report.answers = source.answers();
         Ok(report)
     }
 }

@@ -155,6 +155,16 @@ impl NewSequence<'_> {
 }
 
 impl KvError {
+    /// Is it refused for its length alone, however much memory there is?
+    pub const fn is_limit(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLong { .. }
+                | Self::OverChunk { .. }
+                | Self::Below(AllocError::InvalidSize { .. })
+        )
+    }
+
     /// Is it an answer, after which the run goes on?
     pub const fn is_refusal(&self) -> bool {
         matches!(

@@ -25,7 +25,7 @@ use crate::machine::{CallCounts, DriverWork};
 use crate::units::{DeviceId, Nanos};
 
 pub use kv::KvFigures;
-pub use served::{Latency, LatencySpread, Served};
+pub use served::{Answers, Done, Latency, LatencySpread, REQUESTS_KEPT, Served};
 
 /// A count of bytes now and at its highest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,6 +238,10 @@ pub struct Report {
     pub request_ns: Summary,
     /// What a server counted, if the source is one.
     pub served: Option<Served>,
+    /// What a service that may refuse to answer counted, if the source is one.
+    pub answers: Option<Answers>,
+    /// The first [`REQUESTS_KEPT`] answered requests, in the order in which they were answered.
+    pub done: Vec<Done>,
     /// Host time at the end.
     pub time: Nanos,
     /// Driver calls.

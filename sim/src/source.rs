@@ -2,7 +2,7 @@
 
 use crate::kv::NewSequence;
 use crate::op::{BufferUse, NameId, Op, TouchRange};
-use crate::report::Served;
+use crate::report::{Answers, Done, Served};
 use crate::units::{BufferId, Nanos, SequenceId};
 
 /// The next step of a workload.
@@ -33,6 +33,8 @@ pub enum Answered {
     OutOfMemory,
     /// The request's size was refused.
     InvalidSize,
+    /// The sequence has more new tokens than may be computed now, and may not be cut.
+    OverChunk,
     /// Nothing happened: the buffer's request had failed, or the strategy does not know the op.
     Skipped,
 }
@@ -80,6 +82,16 @@ pub trait Source {
 
     /// What a server counted of the requests that it served, at the end of the run. A source that is none need not say.
     fn served(&self) -> Option<Served> {
+        None
+    }
+
+    /// The first requests that a server answered, in the order of their ends; of others the engine knows from the ops of their arrival and answer.
+    fn done(&self) -> &[Done] {
+        &[]
+    }
+
+    /// What a service that may refuse to answer counted, at the end of the run. A source that is none need not say.
+    fn answers(&self) -> Option<Answers> {
         None
     }
 

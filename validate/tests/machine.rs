@@ -6,7 +6,7 @@ mod support;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Fake, device, driver_without, folder_with};
+use support::{Fake, device, driver_without};
 
 const STRATEGIES: [&str; 7] = [
     "cuda.malloc",
@@ -73,6 +73,15 @@ fn an_error_on_cue_ends_the_run_and_all_is_given_back() {
 }
 
 #[test]
+fn a_device_that_refuses_at_once_is_released() {
+    let fake = Fake::new().set("FAIL", "cuMemGetInfo_v2#1=unknown");
+    let ended = fake.run(&["replay", "churn"]);
+    assert_eq!(ended.code, 6, "{}", ended.err);
+    assert!(ended.err.contains("refused cuMemGetInfo_v2: CUDA_ERROR_UNKNOWN"), "{}", ended.err);
+    ended.clean();
+}
+
+#[test]
 fn the_limit_bounds_what_is_held() {
     let fake = Fake::new();
     let args = ["replay", "churn", "--limit", "64MiB", "--format", "json"];
@@ -116,7 +125,6 @@ fn ctrl_c_stops_between_ops_and_gives_everything_back() {
 
 #[test]
 fn each_command_says_what_is_missing_without_a_driver() {
-    let empty = tempfile::tempdir().expect("a folder");
     for args in [&["replay", "churn"][..], &["compare", "churn"], &["measure"]] {
         let fake = Fake::of(b"not a library\n");
         let ended = fake.run(args);
@@ -126,8 +134,6 @@ fn each_command_says_what_is_missing_without_a_driver() {
             assert!(ended.err.contains("What to do: "), "{}", ended.err);
         }
     }
-    drop(empty);
-    drop(folder_with(b""));
 }
 
 #[test]

@@ -71,6 +71,19 @@ fn fit_recovers_the_known_table_within_its_stated_error() {
 }
 
 #[test]
+fn what_was_measured_before_a_refusal_is_kept() {
+    let fake = Fake::new().set("DEVICE", "generic").set("FAIL", "cuMemMap#3=invalid_value");
+    let csv = fake.path("m.csv");
+    let args = ["measure", "--repeats", "5", "--limit", "256MiB", "-o", &csv];
+    let ended = fake.run(&args);
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    assert!(ended.err.contains("virtual memory: cuMemMap: invalid value"), "{}", ended.err);
+    ended.clean();
+    let text = std::fs::read_to_string(&csv).expect("written");
+    assert!(text.contains("cudaMalloc,idle") && text.contains("cudaMallocManaged,idle"), "{text}");
+}
+
+#[test]
 fn one_page_holds_what_the_commands_wrote() {
     let fake = Fake::new().set("DEVICE", "generic");
     let folder = std::path::PathBuf::from(fake.path("record"));

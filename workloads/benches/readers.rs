@@ -1,4 +1,4 @@
-//! Readers of text beside what cannot be avoided: finding the lines, or parsing the JSON.
+//! Readers beside what cannot be avoided: finding the lines, parsing the JSON, or touching the bytes of a pickle.
 //!
 //! ```text
 //! cargo bench -p vramlab-workloads --bench readers                     all; pages in target/criterion/report
@@ -7,11 +7,12 @@
 //! ```
 //!
 //! Inputs are made beforehand from a fixed seed, as the programs write them, uncompressed and in memory. A run reads all of an input and, where
-//! it is a workload, plays it to its end. Anchors: `lines` counts line ends with the crate `memchr`; `json` parses every line into what `serde_json` has
+//! it is a workload, plays it to its end. The pickles are the recordings in the repository, uncompressed. Anchors: `sum` adds up all bytes, `lines` counts line ends with the crate `memchr`; `json` parses every line into what `serde_json` has
 //! for any JSON. Rates are bytes of text a second, on one thread.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,15 +20,18 @@ use criterion::{Criterion, Throughput, criterion_group};
 use vramlab_sim::source::{Answered, Source, Step};
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::Nanos;
+use vramlab_workloads::examples;
 use vramlab_workloads::readers::events::EventSource;
 use vramlab_workloads::readers::requests::Requests;
-use vramlab_workloads::readers::{plan, profiler, rmm, sizes};
+use vramlab_workloads::readers::{bytes, plan, profiler, rmm, sizes, torch_snapshot};
 use vramlab_workloads::rng::Rng;
 
 /// Runs of each body for the table.
 const RUNS: usize = 10;
 /// How long each is repeated, at least.
 const STRETCH: Duration = Duration::from_millis(100);
+/// Name of the snapshots in the table.
+const PICKLES: &str = "snapshots.pickle";
 /// Bytes of an input, about.
 const INPUT_BYTES: usize = 32 << 20;
 
@@ -36,6 +40,27 @@ struct Case {
     text: String,
     read: fn(&str) -> u64,
     anchor: (&'static str, fn(&str) -> u64),
+}
+
+/// The recordings in the repository, uncompressed.
+fn pickles() -> Vec<&'static [u8]> {
+    let content = |packed: &'static [u8]| {
+        let mut content = Vec::new();
+        let mut input = bytes::decompressed(packed, None).expect("gzip");
+        input.read_to_end(&mut content).expect("reads");
+        &*content.leak()
+    };
+    examples::ALL.iter().map(|(_, packed)| content(packed)).collect()
+}
+
+fn read_pickles(all: &[&'static [u8]]) -> u64 {
+    let open = |content: &&'static [u8]| bytes::decompressed(*content, None).expect("opens");
+    let read = |content| torch_snapshot::read(open(content)).expect("a snapshot");
+    all.iter().map(|content| read(content).traces.len() as u64).sum()
+}
+
+fn sum(all: &[&'static [u8]]) -> u64 {
+    all.iter().flat_map(|content| *content).map(|byte| u64::from(*byte)).sum()
 }
 
 /// Writes lines until the input is long enough.
@@ -194,6 +219,13 @@ fn all(criterion: &mut Criterion) {
         group.bench_function(case.anchor.0, |b| b.iter(|| (case.anchor.1)(black_box(&case.text))));
         group.finish();
     }
+    let pickles = pickles();
+    let mut group = criterion.benchmark_group(PICKLES);
+    let length = pickles.iter().map(|content| content.len()).sum::<usize>();
+    group.throughput(Throughput::Bytes(length as u64)).sample_size(10);
+    group.bench_function("vramlab", |b| b.iter(|| read_pickles(black_box(&pickles))));
+    group.bench_function("sum", |b| b.iter(|| sum(black_box(&pickles))));
+    group.finish();
 }
 
 /// Time that this thread was on a processor (ns), where the system tells it: other programs then cost less.
@@ -224,6 +256,16 @@ fn fastest(wanted: Option<&str>) {
         };
         let (ours, anchor) = (rate(case.read), rate(case.anchor.1));
         println!("{:<18} {ours:>8.0} {:>12} {anchor:>14.0}", case.name, case.anchor.0);
+    }
+    if wanted.is_none_or(|name| PICKLES.contains(name)) {
+        let pickles = pickles();
+        let length = pickles.iter().map(|content| content.len()).sum::<usize>() as f64;
+        let rate = |run: fn(&[&'static [u8]]) -> u64| {
+            let times = (0..RUNS).map(|_| seconds(|| run(black_box(&pickles))));
+            length / times.fold(f64::MAX, f64::min) / 1e6
+        };
+        let (ours, anchor) = (rate(read_pickles), rate(sum));
+        println!("{PICKLES:<18} {ours:>8.0} {:>12} {anchor:>14.0}", "sum");
     }
 }
 

@@ -4,13 +4,18 @@
 //! |---|---|
 //! | Poisson | gaps are exponential, with one rate |
 //! | bursty | a Markov-modulated Poisson process: calm and burst alternate, each for an exponential time, each with its own rate |
+//! | recorded | those of a file of requests ([`crate::readers::requests`]), the times between them divided by a speed |
 //! | diurnal | a Poisson process whose rate is `mean × (1 + swing × sin(2π t / period))`, drawn by thinning |
 //!
 //! Times are rounded to a nanosecond. The caller names the purpose of the random numbers.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use vramlab_sim::units::Nanos;
 
 use crate::params::{ParamError, Params};
+use crate::readers::requests::RequestLog;
 use crate::rng::Rng;
 
 const NS_PER_S: f64 = 1e9;
@@ -40,7 +45,41 @@ enum Law {
     },
 }
 
+/// The file of requests that the parameter `trace` names; none if it is `none`.
+///
+/// # Errors
+/// When it cannot be read, or a line of it is bad.
+pub(crate) fn trace(params: &Params) -> Result<Option<Arc<RequestLog>>, ParamError> {
+    match params.text("trace") {
+        "none" => Ok(None),
+        path => match RequestLog::read(Path::new(path)) {
+            Ok(log) => Ok(Some(Arc::new(log))),
+            Err(error) => Err(ParamError::BadFile { message: error.to_string() }),
+        },
+    }
+}
+
+/// A recorded time of arrival at `speed` times the recorded pace.
+pub(crate) fn hastened(at: Nanos, speed: f64) -> Nanos {
+    if speed == 1.0 { at } else { Nanos((at.0 as f64 / speed).round() as u64) }
+}
+
 impl Arrivals {
+    /// By the parameter `arrivals` and those of the process that it names.
+    pub(crate) fn from_params(params: &Params, rng: Rng) -> Result<Self, ParamError> {
+        match params.text("arrivals") {
+            "poisson" => Ok(Self::poisson(rng, params.number("rate", 1e-3..=1e6)?)),
+            "bursty" => Self::bursty(params, rng),
+            "diurnal" => {
+                let mean = params.number("rate", 1e-3..=1e6)?;
+                let swing = params.number("swing", 0.0..=1.0)?;
+                Ok(Self::diurnal(rng, mean, swing, params.number("period", 1e-3..=1e9)?))
+            }
+            _ => Err(params
+                .bad("arrivals", "poisson, bursty or diurnal (for recorded ones: trace=FILE)")),
+        }
+    }
+
     /// By the parameters `rate`, `burst_rate`, `calm` and `burst`.
     pub(crate) fn bursty(params: &Params, mut rng: Rng) -> Result<Self, ParamError> {
         let rate = params.number("rate", 1e-3..=1e6)?;

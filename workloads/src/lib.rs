@@ -4,6 +4,7 @@
 pub(crate) mod arrivals;
 pub mod examples;
 pub mod graph;
+pub mod held;
 pub mod live;
 pub mod params;
 pub mod rates;

@@ -11,7 +11,7 @@ use vramlab_sim::kv::TOKEN_BYTES;
 use vramlab_sim::op::Op;
 use vramlab_sim::report::Level;
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
-use vramlab_sim::units::Nanos;
+use vramlab_sim::units::{BufferId, Nanos, SequenceId};
 
 /// A live buffer.
 #[derive(Clone, Debug)]
@@ -59,6 +59,22 @@ impl Live {
     /// Live buffers.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         self.buffers.iter().flatten()
+    }
+
+    /// The live buffer in a slot.
+    pub fn buffer(&self, id: BufferId) -> Option<&Buffer> {
+        self.buffers.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Tokens of a live sequence, in bytes.
+    pub fn sequence(&self, seq: SequenceId) -> Option<u64> {
+        let tokens = self.sequences.get(seq.0 as usize)?.as_ref()?;
+        Some(tokens.count.saturating_mul(self.token_bytes()))
+    }
+
+    /// The device whose ops come now.
+    pub const fn device(&self) -> usize {
+        self.device
     }
 
     /// Bytes of each live sequence.

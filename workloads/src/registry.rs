@@ -37,6 +37,8 @@ pub struct Workload {
     pub summary: &'static str,
     /// If it is a model's graph: the plan of a step, and what passes changed.
     pub plan: Option<MakePlan>,
+    /// What its times rest on with these parameters, where that is not measured: a line for under its figures.
+    pub assumes: fn(&Params) -> Option<&'static str>,
 }
 
 /// Makes a model's plan from its parameters.
@@ -124,19 +126,25 @@ pub const WORKLOADS: &[Workload] = &[
         ),
         vision::recogniser::plan,
     ),
-    entry(
-        "ocr",
-        ocr::PARAMS,
-        ACCESSES,
-        ocr::build,
-        "bursts of pages: detector, then a varying number of line crops",
+    assuming(
+        entry(
+            "ocr",
+            ocr::PARAMS,
+            ACCESSES,
+            ocr::build,
+            "bursts of pages: detector, then a varying number of line crops",
+        ),
+        ocr::assumes,
     ),
-    entry(
-        "llm",
-        llm::PARAMS,
-        SEQUENCES,
-        llm::build,
-        "a server of a language model: continuous batching over a cache of keys and values",
+    assuming(
+        entry(
+            "llm",
+            llm::PARAMS,
+            SEQUENCES,
+            llm::build,
+            "a server of a language model: continuous batching over a cache of keys and values",
+        ),
+        llm::assumes,
     ),
     entry(
         "churn",
@@ -194,7 +202,12 @@ const fn entry(
     build: fn(&Params, u64, &Rates) -> Result<BoxedSource, ParamError>,
     summary: &'static str,
 ) -> Workload {
-    Workload { name, params, carries, build, summary, plan: None }
+    Workload { name, params, carries, build, summary, plan: None, assumes: |_| None }
+}
+
+/// A workload whose times rest on something that is not measured.
+const fn assuming(workload: Workload, assumes: fn(&Params) -> Option<&'static str>) -> Workload {
+    Workload { assumes, ..workload }
 }
 
 /// A workload that is a model's graph.

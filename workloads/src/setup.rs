@@ -1,6 +1,6 @@
 //! What was run when a recording was made: from the `NAME.json` beside it to a workload and its parameters.
 //!
-//! A set-up is known by its fields, never by its name. One that no workload's parameters can express is none. Source: the set-ups of
+//! A set-up is known by its fields, never by its name. Of one that no workload's parameters can express, it is said which field is to blame. Source: the set-ups of
 //! `traces/pytorch_recorded` in the shared folder, whose README describes the fields.
 
 use serde_json::Value;
@@ -18,28 +18,82 @@ pub struct Setup {
     pub conf: String,
 }
 
-impl Setup {
-    /// From the object of a set-up file; none if no workload can express it.
-    pub fn read(file: &Value) -> Option<Self> {
-        let model = file["model"].as_str()?;
-        let (workload, params) = match model {
-            _ if model.starts_with("transformers Bert") => bert(file)?,
-            _ if model.starts_with("transformers GPT2") => gpt2(file)?,
-            _ if model.starts_with("ResNet-") => resnet(file)?,
-            _ => return None,
+/// A set-up's fields; each is read with an error that names it, what was found and what was expected.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a Value);
+
+impl<'a> Fields<'a> {
+    /// The text of a field; empty if there is none.
+    fn text(self, key: &str) -> &'a str {
+        self.0[key].as_str().unwrap_or("")
+    }
+
+    fn bad(self, key: &str, expected: &str) -> String {
+        let found = match &self.0[key] {
+            Value::Null => "nothing".to_owned(),
+            other => other.to_string().chars().take(80).collect(),
         };
-        let device = &file["device"];
-        let capacity = device["capacity_bytes"].as_u64()?;
-        let context = device["context_bytes"].as_u64().unwrap_or(0);
-        let conf = device["alloc_conf"].as_str().unwrap_or("").to_owned();
-        Some(Self { workload, params, capacity: capacity.checked_sub(context)?, conf })
+        format!("{key}: found {found}, expected {expected}")
+    }
+
+    fn number(self, key: &str) -> Result<u64, String> {
+        self.0[key].as_u64().ok_or_else(|| self.bad(key, "a whole number"))
+    }
+
+    fn list(self, key: &str) -> Result<String, String> {
+        let list = self.0[key].as_array().ok_or_else(|| self.bad(key, "a list"))?;
+        Ok(list.iter().map(ToString::to_string).collect::<Vec<_>>().join("/"))
+    }
+
+    /// What a rule makes of a text.
+    fn of<T>(
+        self,
+        key: &str,
+        expected: &str,
+        rule: impl Fn(&'a str) -> Option<T>,
+    ) -> Result<T, String> {
+        rule(self.text(key)).ok_or_else(|| self.bad(key, expected))
+    }
+}
+
+type Known = (&'static str, Vec<(&'static str, String)>);
+
+impl Setup {
+    /// From the object of a set-up file.
+    ///
+    /// # Errors
+    /// Why no workload expresses it.
+    pub fn read(file: &Value) -> Result<Self, String> {
+        let fields = Fields(file);
+        let (workload, pairs) = match fields.text("model") {
+            "" => {
+                return Err(fields.bad("model", "the name of a model, as in a recording's set-up"));
+            }
+            model if model.starts_with("transformers Bert") => bert(fields)?,
+            model if model.starts_with("transformers GPT2") => gpt2(fields)?,
+            model if model.starts_with("ResNet-") => resnet(fields)?,
+            _ => {
+                let expected =
+                    "a model that begins with transformers Bert, transformers GPT2 or ResNet-";
+                return Err(fields.bad("model", expected));
+            }
+        };
+        let pairs: Vec<String> =
+            pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let device = Fields(&file["device"]);
+        let capacity = device.number("capacity_bytes")?;
+        let context = device.number("context_bytes").unwrap_or(0);
+        let capacity = capacity
+            .checked_sub(context)
+            .ok_or_else(|| device.bad("context_bytes", "less than capacity_bytes"))?;
+        let conf = device.text("alloc_conf").to_owned();
+        Ok(Self { workload, params: pairs.join(","), capacity, conf })
     }
 }
 
 /// BERT at one length or at many.
-fn bert(file: &Value) -> Option<(&'static str, String)> {
-    let text = |key: &str| file[key].as_str().unwrap_or("");
-    let model = text("model");
+fn bert(file: Fields<'_>) -> Result<Known, String> {
+    let model = file.text("model");
     let mut pairs: Vec<(&str, String)> = Vec::new();
     let masked_lm = model.contains("ForMaskedLM");
     for (key, word) in
@@ -59,115 +113,119 @@ fn bert(file: &Value) -> Option<(&'static str, String)> {
             ("inputs", "words".into()),
         ]);
     }
-    pairs.push(("batch", file["batch"].as_u64()?.to_string()));
-    pairs.push(("steps", file["steps"].as_u64()?.to_string()));
-    let workload = match (&file["seq"], file["seq_lens"].as_array()) {
-        (Value::Number(seq), _) => {
-            pairs.push(("seq", seq.to_string()));
-            "bert"
-        }
-        (_, Some(list)) => {
-            let list: Vec<String> = list.iter().map(ToString::to_string).collect();
-            pairs.push(("lengths", list.join("/")));
-            "varlen"
-        }
-        _ => return None,
+    pairs.push(("batch", file.number("batch")?.to_string()));
+    pairs.push(("steps", file.number("steps")?.to_string()));
+    let workload = if let Value::Number(seq) = &file.0["seq"] {
+        pairs.push(("seq", seq.to_string()));
+        "bert"
+    } else {
+        pairs.push(("lengths", file.list("seq_lens")?));
+        "varlen"
     };
-    pairs.push(("precision", precision(text("precision"))?.into()));
-    pairs.push(("attention", matching(text("attention"), &["sdpa", "eager"])?.into()));
-    pairs.push(("mask", mask(text("attention_mask"))?.into()));
-    pairs.push(("checkpoint", checkpoint(&file["gradient_checkpointing"])?));
-    pairs.push(("accumulation", file["accumulation"].as_u64().unwrap_or(1).to_string()));
-    pairs.push(("empty_cache", file["empty_cache_every"].as_u64().unwrap_or(0).to_string()));
-    if text("cublas_workspace_cache") == "1" {
+    pairs.push(("precision", file.of("precision", PRECISIONS, precision)?.into()));
+    let attention = |text| matching(text, &["sdpa", "eager"]);
+    pairs.push(("attention", file.of("attention", "sdpa or eager", attention)?.into()));
+    pairs.push(("mask", file.of("attention_mask", "all ones, or ragged, kept", mask)?.into()));
+    let recomputed = &file.0["gradient_checkpointing"];
+    pairs.push((
+        "checkpoint",
+        checkpoint(recomputed).ok_or_else(|| {
+            file.bad("gradient_checkpointing", "true, false, off, or first N of M layers")
+        })?,
+    ));
+    pairs.push(("accumulation", file.number("accumulation").unwrap_or(1).to_string()));
+    pairs.push(("empty_cache", file.number("empty_cache_every").unwrap_or(0).to_string()));
+    if file.text("cublas_workspace_cache") == "1" {
         pairs.push(("workspace", "cached".into()));
     }
-    let optimizer = text("optimizer");
-    let kind = match optimizer {
-        "none" => "none",
-        _ if optimizer.starts_with("AdamW foreach") => "adamw_foreach",
-        _ if optimizer.starts_with("AdamW fused") => "adamw_fused",
-        _ => return None,
+    let kind = |text: &str| match text {
+        "none" => Some("none"),
+        _ if text.starts_with("AdamW foreach") => Some("adamw_foreach"),
+        _ if text.starts_with("AdamW fused") => Some("adamw_fused"),
+        _ => None,
     };
-    pairs.push(("optimizer", kind.into()));
+    let optimizer = file.text("optimizer");
+    let expected = "none, AdamW foreach… or AdamW fused…";
+    pairs.push(("optimizer", file.of("optimizer", expected, kind)?.into()));
     pairs.push(("clip", optimizer.contains("clip_grad_norm_").to_string()));
     let zeroed = optimizer.contains("set_to_none=False");
     pairs.push(("set_to_none", (!zeroed).to_string()));
-    let (sms, threads) = match file["device"]["capability"].as_str()? {
-        "8.0" => ("108", "2048"),
-        "7.5" => ("40", "1024"),
-        _ => return None,
-    };
+    let device = Fields(&file.0["device"]);
+    let (sms, threads) = device.of("capability", "8.0 or 7.5", |text| match text {
+        "8.0" => Some(("108", "2048")),
+        "7.5" => Some(("40", "1024")),
+        _ => None,
+    })?;
     pairs.extend([("sms", sms.into()), ("sm_threads", threads.into())]);
-    let pairs: Vec<String> =
-        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-    Some((workload, pairs.join(",")))
+    Ok((workload, pairs))
 }
 
 /// GPT-2 decoding, or loading and then one pass over 512 tokens.
-fn gpt2(file: &Value) -> Option<(&'static str, String)> {
-    let text = |key: &str| file[key].as_str().unwrap_or("");
-    let number = |key: &str| file[key].as_u64().map(|n| n.to_string());
-    let model = text("model");
+fn gpt2(file: Fields<'_>) -> Result<Known, String> {
     let mut pairs: Vec<(&str, String)> = Vec::new();
     for (key, word) in [("layers", "layers"), ("positions", "positions")] {
-        pairs.push((key, number_before(model, word)?));
+        let expected = format!("a number before {word}");
+        pairs.push((key, file.of("model", &expected, |text| number_before(text, word))?));
     }
     for (key, word) in [("hidden", "width "), ("vocabulary", "vocabulary ")] {
-        pairs.push((key, number_after(model, word)?));
+        let expected = format!("a number after {word}");
+        pairs.push((key, file.of("model", &expected, |text| number_after(text, word))?));
     }
-    pairs.push(("precision", precision(text("precision"))?.into()));
-    match text("mode") {
-        "decode" => {
-            let prompts: Vec<String> =
-                file["prompts"].as_array()?.iter().map(ToString::to_string).collect();
-            pairs.extend([("phase", "decode".into()), ("prompts", prompts.join("/"))]);
-            pairs.extend([("new_tokens", number("new_tokens")?), ("batch", number("batch")?)]);
-            pairs.push(("interleaved", file["interleaved"].as_bool()?.to_string()));
+    pairs.push(("precision", file.of("precision", PRECISIONS, precision)?.into()));
+    if file.text("mode") == "decode" {
+        pairs.extend([("phase", "decode".into()), ("prompts", file.list("prompts")?)]);
+        for key in ["new_tokens", "batch"] {
+            pairs.push((key, file.number(key)?.to_string()));
         }
-        loading => {
-            let way = match loading {
-                "load-copy" => "copy",
-                "load-assign" => "assign",
-                "load-cpu-then-cuda" => "to_device",
-                _ => return None,
-            };
-            pairs.extend([("phase", "inference".into()), ("steps", "1".into())]);
-            pairs.extend([("batch", "1".into()), ("seq", "512".into()), ("load", way.into())]);
-        }
+        let interleaved = file.0["interleaved"].as_bool();
+        let interleaved = interleaved.ok_or_else(|| file.bad("interleaved", "true or false"))?;
+        pairs.push(("interleaved", interleaved.to_string()));
+    } else {
+        let expected = "decode, load-copy, load-assign or load-cpu-then-cuda";
+        let way = file.of("mode", expected, |mode| match mode {
+            "load-copy" => Some("copy"),
+            "load-assign" => Some("assign"),
+            "load-cpu-then-cuda" => Some("to_device"),
+            _ => None,
+        })?;
+        pairs.extend([("phase", "inference".into()), ("steps", "1".into())]);
+        pairs.extend([("batch", "1".into()), ("seq", "512".into()), ("load", way.into())]);
     }
-    let pairs: Vec<String> =
-        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-    Some(("gpt2", pairs.join(",")))
+    Ok(("gpt2", pairs))
 }
 
 /// A residual network: training in the usual way (zeroed before backward, weights decayed), fp32.
-fn resnet(file: &Value) -> Option<(&'static str, String)> {
-    let text = |key: &str| file[key].as_str().unwrap_or("");
-    if text("precision") != "fp32" || file["channels_last"].as_bool() == Some(true) {
-        return None;
+fn resnet(file: Fields<'_>) -> Result<Known, String> {
+    if file.text("precision") != "fp32" {
+        return Err(file.bad("precision", "fp32"));
+    }
+    if file.0["channels_last"].as_bool() == Some(true) {
+        return Err(file.bad("channels_last", "false"));
     }
     let mut pairs: Vec<(&str, String)> = Vec::new();
-    let depth = text("model").strip_prefix("ResNet-")?.split(' ').next()?;
-    pairs.push(("depth", depth.to_owned()));
+    let depth = |model: &str| number_after(model, "ResNet-");
+    pairs.push(("depth", file.of("model", "ResNet- and its depth", depth)?));
     for key in ["batch", "size", "steps", "last_batch"] {
-        pairs.push((key, file[key].as_u64()?.to_string()));
+        pairs.push((key, file.number(key)?.to_string()));
     }
-    let optimizer = text("optimizer");
-    let rule = match optimizer {
-        _ if optimizer.starts_with("SGD momentum") => "momentum",
-        _ if optimizer.starts_with("SGD") => "sgd",
-        _ => return None,
-    };
+    let optimizer = file.text("optimizer");
+    let rule = file.of("optimizer", "SGD…", |text| match text {
+        _ if text.starts_with("SGD momentum") => Some("momentum"),
+        _ if text.starts_with("SGD") => Some("sgd"),
+        _ => None,
+    })?;
     let way = if optimizer.contains("foreach") { "foreach" } else { "single" };
     pairs.push(("optimizer", format!("{rule}_{way}")));
-    let workspace = file["device"]["conv_workspace_model"].as_str()?;
-    pairs.push(("conv_workspace", matching(workspace, &["transpose", "none"])?.to_owned()));
-    pairs.push(("benchmark", file["cudnn_benchmark"].as_bool().unwrap_or(false).to_string()));
-    let pairs: Vec<String> =
-        pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-    Some(("resnet", pairs.join(",")))
+    let device = Fields(&file.0["device"]);
+    let workspace = |text| matching(text, &["transpose", "none"]);
+    let workspace = device.of("conv_workspace_model", "transpose or none", workspace)?;
+    pairs.push(("conv_workspace", workspace.to_owned()));
+    let benchmark = file.0["cudnn_benchmark"].as_bool().unwrap_or(false);
+    pairs.push(("benchmark", benchmark.to_string()));
+    Ok(("resnet", pairs))
 }
+
+const PRECISIONS: &str = "fp32, fp16, float16 weights, fp16 autocast… or bf16 autocast…";
 
 fn precision(text: &str) -> Option<&'static str> {
     match text {
@@ -253,7 +311,22 @@ mod tests {
         ] {
             assert!(setup.params.split(',').any(|pair| pair == part), "{part}: {}", setup.params);
         }
-        assert_eq!(Setup::read(&json!({"model": "another"})), None);
-        assert_eq!(Setup::read(&json!([])), None);
+        let told = |change: &str, value: Value| {
+            let mut other = file.clone();
+            other[change] = value;
+            Setup::read(&other).expect_err("unknown")
+        };
+        assert_eq!(
+            told("precision", json!("int4")),
+            format!("precision: found \"int4\", expected {PRECISIONS}")
+        );
+        assert_eq!(told("steps", Value::Null), "steps: found nothing, expected a whole number");
+        assert!(
+            told("model", json!("another"))
+                .starts_with("model: found \"another\", expected a model that")
+        );
+        assert!(
+            Setup::read(&json!([])).expect_err("no object").starts_with("model: found nothing")
+        );
     }
 }

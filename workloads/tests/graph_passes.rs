@@ -1,6 +1,11 @@
 //! Passes over graphs: each does what it says, in any order, and leaves nothing behind.
 
 use vramlab_sim::device::profile::device;
+use vramlab_workloads::graph::listing::{Line, lines};
+use vramlab_workloads::graph::models::mlp::Mlp;
+use vramlab_workloads::graph::op::F;
+use vramlab_workloads::graph::plan::{Optimizer, Rule, Way};
+use vramlab_workloads::graph::{DType, Graph, Plan, Run};
 use vramlab_workloads::live::{LivePeak, live_peak};
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
@@ -111,7 +116,7 @@ fn bad_passes_are_refused_by_name() {
         ("amp=fp8", "expected fp16, bf16"),
         ("checkpoint=every:0", "every:K"),
         ("checkpoint=some", "sqrt"),
-        ("checkpoint=budget:1B", "every block's input"),
+        ("checkpoint=budget:1B", "every group's input"),
         ("int8", "inference"),
         ("release=delayed:much", "delayed:SIZE"),
         ("accumulate=3", "divide batch=32"),
@@ -122,4 +127,123 @@ fn bad_passes_are_refused_by_name() {
         let error = bert.source(&format!("passes={passes}"), 0, &rates).err().expect(passes);
         assert!(error.to_string().contains(part), "{passes}: {error}");
     }
+}
+
+/// The kernels of a model's step.
+fn kernels(model: &str, text: &str) -> Vec<Line> {
+    let workload = find(model).expect("a workload");
+    let given = workload.params_from(text).expect(text);
+    let (plan, _) = workload.plan.expect("a model")(&given).expect(text);
+    lines(&plan, &Rates::free()).expect(text)
+}
+
+fn moved(lines: &[Line], phase: &str, name: &str) -> u64 {
+    let mine = lines.iter().filter(|line| line.phase.ends_with(phase) && line.name == name);
+    mine.map(|line| line.moved_bytes).max().unwrap_or_else(|| panic!("no {name} in {phase}"))
+}
+
+fn dense(run: Run) -> (Vec<Line>, u64, u64) {
+    let widths = vec![256; 5];
+    let model = Mlp { batch: 8, widths, activation: F::Relu, dtype: DType::F32, train: true };
+    let graph: Graph = model.graph().unwrap();
+    let (bytes, weights) = (graph.state_bytes(), 8);
+    (lines(&Plan { graph, run }, &Rates::free()).unwrap(), bytes, weights)
+}
+
+/// What is changed in place is read and written: `_fused_adam` of PyTorch 2.15 reads weight, gradient and two moments, and writes all but the gradient.
+#[test]
+fn an_update_moves_what_its_formula_says() {
+    let run = |rule, way, decay| Run {
+        optimizer: Optimizer { rule, way, decay },
+        clip: true,
+        ..Run::default()
+    };
+    let update = |rule, way, decay| {
+        let (lines, bytes, weights) = dense(run(rule, way, decay));
+        (moved(&lines, "optimizer", "update"), bytes, weights)
+    };
+    let adamw = Rule::Adam { decoupled: true };
+    let (fused, bytes, weights) = update(adamw, Way::Fused, true);
+    // and a counter of 4 B of each weight
+    assert_eq!(fused, 7 * bytes + 2 * 4 * weights);
+    // a root of the second moment beside them
+    assert_eq!(update(adamw, Way::ForEach, true).0, 8 * bytes);
+    let sgd = |momentum| update(Rule::Sgd { momentum }, Way::Fused, false).0;
+    assert_eq!((sgd(false), sgd(true)), (3 * bytes, 5 * bytes));
+    let (lines, bytes, _) = dense(run(adamw, Way::Fused, true));
+    assert_eq!(moved(&lines, "optimizer", "clip"), 2 * bytes + 4);
+}
+
+#[test]
+fn scaling_and_adding_gradients_move_them_twice_and_thrice() {
+    let run = Run { scaled: true, accumulation: 2, ..Run::default() };
+    let (lines, bytes, _) = dense(run);
+    assert_eq!(moved(&lines, "optimizer", "unscale"), 2 * bytes + 8);
+    let adds = lines.iter().filter(|line| line.phase == "micro 1 backward" && line.name == "add");
+    assert_eq!(adds.map(|line| line.moved_bytes).sum::<u64>(), 3 * bytes);
+}
+
+/// Queries, keys and values are thirds of one storage, and are read as such.
+#[test]
+fn a_view_of_a_part_moves_that_part() {
+    let lines = kernels("gpt2", "batch=8,seq=1024,layers=1,precision=bf16,phase=inference");
+    let rows = 8 * 1024 * 768 * 2;
+    let sums = 8 * 12 * 1024 * 4;
+    let generator = 16 + 8;
+    assert_eq!(moved(&lines, "forward", "attention.flash"), 4 * rows + sums + generator);
+}
+
+/// Transformers adds the mask's bias to the scores before the softmax; a padded batch is not that of a full one.
+#[test]
+fn eager_attention_adds_its_mask_and_fusion_takes_it_along() {
+    let text = "batch=2,seq=16,layers=2,hidden=32,heads=2,ffn=64,vocabulary=50,attention=eager";
+    let count = |text: &str, name: &str| {
+        kernels("bert", text)
+            .iter()
+            .filter(|l| l.phase == "forward" && l.name == name && l.scope.contains("attention"))
+            .count()
+    };
+    let ragged = format!("{text},mask=ragged");
+    assert_eq!(count(&ragged, "add"), count(text, "add") + 2);
+    let fused = format!("{ragged},passes=fusion=attention");
+    // a bias for the kernel, then the kernel, in each layer
+    assert_eq!((count(&fused, "attention.efficient"), count(&fused, "softmax")), (4, 0));
+    assert_eq!(count(&format!("{text},passes=fusion=attention"), "attention.efficient"), 2);
+}
+
+#[test]
+fn eager_attention_of_decoders_is_fused_to_what_they_run_otherwise() {
+    for (model, more) in [
+        ("gpt2", ""),
+        ("llama", ",kv_heads=2,ffn=64"),
+        ("llama", ",kv_heads=4,ffn=64,precision=fp32"),
+    ] {
+        let text = format!("batch=2,seq=16,layers=2,hidden=32,heads=4,vocabulary=50{more}");
+        let seen = |more: &str| {
+            let lines = kernels(model, &format!("{text}{more}"));
+            let of = |name: &str| {
+                lines.iter().filter(|l| l.phase == "forward" && l.name == name).count()
+            };
+            let flops: f64 = lines.iter().map(|line| line.flops).sum();
+            (of("softmax"), of("attention.efficient") + of("attention.flash"), of("causal"), flops)
+        };
+        let (plain, eager) = (seen(""), seen(",attention=eager"));
+        assert_eq!((eager.0, eager.1, eager.2), (2, 0, 1), "{model}{more}");
+        assert!(eager.3 > plain.3, "{model}{more}: {eager:?} {plain:?}");
+        assert_eq!(seen(",attention=eager,passes=fusion=attention"), plain, "{model}{more}");
+    }
+}
+
+/// Scores of l² numbers are what memory-efficient attention saves.
+#[test]
+fn eager_attention_keeps_its_scores() {
+    let peak = |text: &str| {
+        let text =
+            format!("batch=2,seq=512,layers=2,hidden=64,heads=4,vocabulary=50,steps=1{text}");
+        let mut source = find("gpt2").unwrap().source(&text, 0, &Rates::free()).unwrap();
+        live_peak(&mut *source).unwrap().bytes
+    };
+    let scores = 2 * 4 * 512 * 512;
+    // softmax, its dropped copy and the mask of that, in each layer
+    assert!(peak(",attention=eager") > peak("") + 2 * scores * (4 + 4 + 1));
 }

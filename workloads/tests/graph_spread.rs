@@ -9,7 +9,7 @@ use vramlab_workloads::graph::models::mlp::Mlp;
 use vramlab_workloads::graph::models::resnet::ResNet;
 use vramlab_workloads::graph::op::F;
 use vramlab_workloads::graph::plan::{Optimizer, Rule, Run, Way};
-use vramlab_workloads::graph::{DType, Graph, Plan, Player, passes};
+use vramlab_workloads::graph::{DType, Graph, Plan, Player, listing, passes};
 use vramlab_workloads::live::{LivePeak, live_peak};
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
@@ -74,8 +74,34 @@ fn zero_exchanges_what_its_analysis_says() {
     let part = |times: u64| STEPS * times * bytes / 8 * 7;
     assert_eq!(sent("allreduce=devices:8"), part(2));
     assert_eq!(sent("allreduce=devices:8/sync"), part(2));
+    assert_eq!(sent("allreduce=devices:8/view"), part(2));
+    assert_eq!(sent("zero=1/devices:8"), part(2));
+    assert_eq!(sent("zero=1/devices:8/bucket:4MiB"), part(2));
     assert_eq!(sent("zero=2/devices:8"), part(2));
     assert_eq!(sent("zero=3/devices:8"), part(3));
+}
+
+/// PyTorch's reducer keeps its buckets, as large as all gradients together; as views of them gradients take no room of their own (pytorch/pytorch#41954).
+#[test]
+fn buckets_stay_beside_gradients_or_hold_them() {
+    let graph = layers(32);
+    let weights = graph.state_bytes();
+    let seen = |set_to_none, text: &str| {
+        let run = Run { set_to_none, ..without_optimizer() };
+        let seen = seen(&graph, &run, text);
+        (seen.bytes, seen.bytes_at_end)
+    };
+    for set_to_none in [true, false] {
+        let none = seen(set_to_none, "none");
+        let bucketed = seen(set_to_none, "allreduce=devices:4");
+        assert_eq!(bucketed.1, none.1 + weights, "{set_to_none}");
+        assert!(bucketed.0 >= none.0 + weights, "{set_to_none}: {bucketed:?} {none:?}");
+        let gradients = if set_to_none { weights } else { 0 };
+        let view = seen(set_to_none, "allreduce=devices:4/view");
+        assert_eq!(view.1, none.1 + gradients, "{set_to_none}");
+        assert!(view.0 < bucketed.0, "{set_to_none}: {view:?} {bucketed:?}");
+        assert_eq!(seen(set_to_none, "allreduce=devices:4/sync").1, none.1, "{set_to_none}");
+    }
 }
 
 /// Huang et al. 2019, section 2.3, and Narayanan et al. 2021, section 2.2.
@@ -99,6 +125,55 @@ fn a_pipeline_holds_the_activations_of_what_is_in_flight() {
         let saved = peak(stage, 8, "gpipe") - peak(stage, 8, "1f1b");
         assert!(saved <= fewer && saved + graph.state_bytes() / 4 >= fewer, "{saved} {fewer}");
     }
+}
+
+/// All stages do what one device would do, in micro-batches of the same batch, and wait for each other (S − 1)/(M + S − 1) of a step (Narayanan et al. 2021,
+/// section 2.2.1).
+#[test]
+fn a_pipeline_splits_the_batch_and_waits_for_its_stages() {
+    let rates = Rates::of(&device("a100-80gb").unwrap());
+    let gpt2 = find("gpt2").unwrap();
+    let lines = |passes: &str| {
+        let text =
+            format!("batch=16,seq=64,layers=4,hidden=64,heads=4,vocabulary=100,passes={passes}");
+        let given = gpt2.params_from(&text).unwrap();
+        let (plan, _) = gpt2.plan.unwrap()(&given).unwrap();
+        listing::lines(&plan, &rates).unwrap()
+    };
+    let flops = |lines: &[listing::Line]| lines.iter().map(|line| line.flops).sum::<f64>();
+    let whole = flops(&lines("none"));
+    for (stages, micro, schedule) in
+        [(2, 4, "gpipe"), (4, 8, "1f1b"), (4, 16, "gpipe"), (1, 8, "1f1b")]
+    {
+        let of = |stage: u64| {
+            lines(&format!(
+                "pipeline=stages:{stages}/stage:{stage}/micro:{micro}/schedule:{schedule}"
+            ))
+        };
+        let all: f64 = (0..stages).map(|stage| flops(&of(stage))).sum();
+        assert!((all / whole - 1.0).abs() < 1e-9, "{stages} {micro}: {all} {whole}");
+        for stage in 0..stages {
+            let lines = of(stage);
+            let waits = |line: &&listing::Line| line.name == "wait for stages";
+            let wait: u64 = lines.iter().filter(waits).map(|line| line.ns).sum();
+            let busy: u64 = lines
+                .iter()
+                .filter(|l| !waits(l) && l.phase.contains("stage"))
+                .map(|line| line.ns)
+                .sum();
+            assert_eq!(wait, busy * (stages - 1) / micro);
+        }
+    }
+    // one hidden state comes back as a gradient, of every token once
+    let text = "batch=16,seq=64,layers=4,hidden=64,heads=4,vocabulary=100,passes=pipeline=stages:2";
+    let (plan, _) = gpt2.plan.unwrap()(&gpt2.params_from(text).unwrap()).unwrap();
+    assert_eq!(listing::exchanged(&plan).unwrap(), 16 * 64 * 64 * 4);
+    let given = gpt2.params_from("batch=8,passes=pipeline=stages:2/micro:3").unwrap();
+    let told = gpt2.plan.unwrap()(&given).unwrap_err().to_string();
+    assert!(
+        told.contains("pass pipeline: found \"3 parts\", expected parts that divide batch=8"),
+        "{told}"
+    );
 }
 
 fn without_optimizer() -> Run {

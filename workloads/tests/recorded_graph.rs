@@ -20,7 +20,8 @@ fn recorded_graph() {
     let Some(folder) = set_ups::folder() else { return };
     let mut checks = set_ups::Checks::default();
     for (name, file) in set_ups::recordings(&folder) {
-        let Some(Setup { workload, params, .. }) = Setup::read(&file).filter(|_| ended_well(&file))
+        let Some(Setup { workload, params, .. }) =
+            Setup::read(&file).ok().filter(|_| ended_well(&file))
         else {
             continue;
         };

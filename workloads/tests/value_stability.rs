@@ -133,7 +133,7 @@ fn value_stability_bert() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0xb083_5dab_b6d5_e806,
+        0x4b70_9f62_5f86_7057,
     );
 }
 
@@ -143,7 +143,7 @@ fn value_stability_gpt2() {
         "gpt2",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x6c1f_59d8_fa54_4573,
+        0xa2b2_86e5_3453_ee5e,
     );
 }
 
@@ -153,7 +153,7 @@ fn value_stability_llama() {
         "llama",
         "mark work",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x1734_6c6a_b673_b186,
+        0xacc7_f270_4397_e91a,
     );
 }
 
@@ -172,7 +172,7 @@ fn value_stability_varlen() {
             "copy [0, 0, 6144]",
             "alloc [3, 0, 3072] embeddings.norm.weight",
         ],
-        0x0f71_37f2_8662_2337,
+        0x711b_49eb_a6fe_1477,
     );
 }
 
@@ -205,7 +205,7 @@ fn value_stability_mlp() {
             "alloc [0, 0, 12845056] layer.0.weight",
             "alloc [1, 0, 16384] layer.0.bias",
         ],
-        0x4db9_7175_52ca_7f99,
+        0xa0d9_e64d_9fce_b0f9,
     );
 }
 
@@ -221,7 +221,7 @@ fn value_stability_resnet() {
             "alloc [2, 0, 256] bn1.bias",
             "alloc [3, 0, 256] bn1.running_mean",
         ],
-        0xaee2_fba4_5335_7cfc,
+        0x42e7_c0e2_9bf3_5e15,
     );
 }
 
@@ -231,7 +231,7 @@ fn value_stability_detector() {
         "detector",
         "mark",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0x1cc5_24e3_9458_9ce6,
+        0x18f2_f678_8d6f_3d67,
     );
 }
 
@@ -241,7 +241,7 @@ fn value_stability_recogniser() {
         "recogniser",
         "mark",
         &["mark [] model to device", "mark [] step 0 forward"],
-        0xe1b1_7fde_e2cf_15c7,
+        0x9db1_6fa5_1482_528c,
     );
 }
 

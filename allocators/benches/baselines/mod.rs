@@ -1,4 +1,4 @@
-//! Baselines as strategies: an arena of 64 GiB in units of 512 B, no streams, no statistics, no segments.
+//! Baselines as strategies: an arena of 256 GiB in units of 512 B, no streams, no statistics, no segments.
 
 mod subjects;
 
@@ -7,10 +7,10 @@ use vramlab_sim::allocator::{
 };
 use vramlab_sim::{Driver, StreamId};
 
-use subjects::{BestFit, Frames, Offset, Placing};
+use subjects::{BestFit, Frames, Offset, Places, Placing};
 
 const UNIT: u64 = 512;
-const ARENA_UNITS: u32 = 1 << 27;
+const ARENA_UNITS: u32 = 1 << 29;
 
 /// Where the arena would begin.
 const BASE: u64 = 1 << 40;
@@ -19,7 +19,8 @@ const BASE: u64 = 1 << 40;
 type Baseline = (&'static str, fn() -> Box<dyn Allocator>);
 
 /// All of them.
-pub(crate) const ALL: [Baseline; 3] = [
+pub(crate) const ALL: [Baseline; 4] = [
+    ("(places of one size)", || boxed(Places::new())),
     ("(best fit on BTreeSet)", || boxed(BestFit::new(ARENA_UNITS))),
     ("(offset-allocator 0.2)", || boxed(Offset::new(ARENA_UNITS))),
     ("(buddy_system_allocator 0.13)", || boxed(Frames::new(ARENA_UNITS))),

@@ -72,7 +72,7 @@ pub(crate) struct Offset(offset_allocator::Allocator<u32>);
 
 impl Offset {
     pub(crate) fn new(arena: u32) -> Self {
-        Self(offset_allocator::Allocator::with_max_allocs(arena, 1 << 20))
+        Self(offset_allocator::Allocator::with_max_allocs(arena, 1 << 22))
     }
 }
 
@@ -120,5 +120,41 @@ impl Subject for Frames {
 impl Placing for Frames {
     fn first((at, _): (u32, u32)) -> u32 {
         at
+    }
+}
+
+/// Places of one size, the last freed first: nothing is searched, so what it takes is what engine and accounting take.
+pub(crate) struct Places {
+    vacant: Vec<u32>,
+    made: u32,
+}
+
+impl Places {
+    /// Units of a place, room for any request of a churn.
+    const UNITS: u32 = 1 << 12;
+
+    pub(crate) fn new() -> Self {
+        Self { vacant: Vec::new(), made: 0 }
+    }
+}
+
+impl Subject for Places {
+    type Token = u32;
+    #[inline]
+    fn alloc(&mut self, _: u32) -> u32 {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.made += 1;
+            self.made - 1
+        })
+    }
+    #[inline]
+    fn free(&mut self, place: u32) {
+        self.vacant.push(place);
+    }
+}
+
+impl Placing for Places {
+    fn first(place: u32) -> u32 {
+        place * Self::UNITS
     }
 }

@@ -18,6 +18,7 @@
 //! | `pinned_pool`, `leaving` | host memory is pinned once and kept | ZeRO-Infinity; ZeRO-Offload (Ren et al., ATC 2021) | `host` |
 //! | `compress` | what leaves is made smaller by a kernel on the copy stream, in place, and the same back; scratch memory is not modelled | nvcomp's use in cDMA (Rhu et al., HPCA 2018) | `moves` |
 //! | `restart`, `survives`, `lost` | what a restart leaves of it | - | `restart` |
+//! | `right`, `wrong`, `order` | an oracle of which a given share is right | - | `blurred` |
 //! | `next_use`, `dead` | the oracle | Belady; SuperNeurons (Wang et al., PPoPP 2018) | `oracle` |
 //! | `deltas`, `accuracy` | what is predicted, and when it was right | Hashemi et al., ICML 2018 | `plan`, `markov`, `stride`, `lstm` |
 //! | `training`, `inference` | which policy when | - | `adaptive` |
@@ -33,6 +34,7 @@
 //! a buffer's uses that no work names, but for what filled it before its first use.
 
 mod adaptive;
+mod blurred;
 mod buffers;
 mod counters;
 mod file;
@@ -60,12 +62,13 @@ use crate::options::{OptionError, Options};
 use crate::registry::{Made, Status, Strategy};
 
 use adaptive::Adaptive;
+use blurred::Blurred;
 use foresight::{Foresight, Nothing};
 use lstm::Lstm;
 use markov::Markov;
 use oracle::Oracle;
 use plan::Plan;
-use settings::{PREDICTOR, SEED, Settings, WINDOW, inert};
+use settings::{ACCURACY, BLUR_SEED, PREDICTOR, SEED, Settings, WINDOW, inert};
 use strategy::Tiered;
 use stride::Stride;
 
@@ -133,7 +136,7 @@ struct Line {
 
 static LINES: [Line; 4] = [
     Line { strategy: LRU, foresight: |_, _| Ok(Box::new(Nothing)) },
-    Line { strategy: NEXT_USE, foresight: |_, future| Ok(Box::new(Oracle::new(future))) },
+    Line { strategy: NEXT_USE, foresight: oracle },
     Line { strategy: PREDICTED, foresight: |options, _| predictor(options) },
     Line { strategy: ADAPTIVE, foresight: |options, _| adaptive(options) },
 ];
@@ -157,6 +160,20 @@ fn build(
 }
 
 type Foresees = Result<Box<dyn Foresight>, OptionError>;
+
+fn oracle(options: &Options, future: &Future) -> Foresees {
+    let expected = "a share from 0 to 1";
+    let accuracy: f64 = options.parse(ACCURACY.name, expected, 1.0)?;
+    if !(0.0..=1.0).contains(&accuracy) {
+        return Err(OptionError(format!(
+            "option {}={accuracy}: expected {expected}",
+            ACCURACY.name
+        )));
+    }
+    let seed = options.parse(BLUR_SEED.name, "a number", 0)?;
+    let oracle: Box<dyn Foresight> = Box::new(Oracle::new(future));
+    Ok(if accuracy < 1.0 { Box::new(Blurred::new(oracle, accuracy, seed)) } else { oracle })
+}
 
 fn predictor(options: &Options) -> Foresees {
     let seed = options.parse(SEED.name, "a number", 0)?;

@@ -59,6 +59,16 @@ pub(super) const PREDICTOR: OptionDoc = OptionDoc {
 };
 pub(super) const SEED: OptionDoc =
     OptionDoc { name: "seed", default: "0", help: "of the weights that the lstm begins with" };
+pub(super) const ACCURACY: OptionDoc = OptionDoc {
+    name: "accuracy",
+    default: "1",
+    help: "share of the foreseen uses that are right, from 0 to 1; others bring some other buffer",
+};
+pub(super) const BLUR_SEED: OptionDoc = OptionDoc {
+    name: "accuracy_seed",
+    default: "0",
+    help: "decides which foreseen uses are wrong",
+};
 pub(super) const WINDOW: OptionDoc = OptionDoc {
     name: "window",
     default: "128",
@@ -79,6 +89,8 @@ pub(crate) const NEXT_USE: &[OptionDoc] = &[
     PERSISTENT,
     RESTART_AT,
     PREFETCH_LEAD,
+    ACCURACY,
+    BLUR_SEED,
 ];
 /// Options of `tiered.predicted`.
 pub(crate) const PREDICTED: &[OptionDoc] = &[
@@ -240,6 +252,9 @@ pub(super) fn inert(options: &Options) -> Vec<String> {
     let mut notes = Vec::new();
     if options.get(SEED.name).is_some() && options.get(PREDICTOR.name) != Some("lstm") {
         notes.push("seed: only the lstm draws".to_owned());
+    }
+    if options.get(BLUR_SEED.name).is_some() && options.get(ACCURACY.name).is_none() {
+        notes.push("accuracy_seed: nothing is drawn while accuracy is 1".to_owned());
     }
     if options.get(HOST_BYTES.name).is_some_and(|text| text.parse() == Ok(Bytes(0))) {
         notes.push("host_bytes=0: without a host tier nothing leaves the device".to_owned());

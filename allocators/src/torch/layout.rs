@@ -18,7 +18,8 @@ use super::Caching;
 use super::pieces::{NO_RANGE, RANGE_SIZE_MAX, State, UNIT, WALL};
 use super::stats::{LARGE, SMALL};
 
-const KIND_NAMES: [&str; 2] = ["small", "large"];
+/// Pools as a layout calls them.
+pub(super) const KIND_NAMES: [&str; 2] = ["small", "large"];
 
 impl Caching {
     /// Rules `runs` and `age`.

@@ -68,6 +68,7 @@ mod recorded;
 mod release;
 mod rounding;
 mod settings;
+mod sizes;
 mod statistics;
 mod stats;
 mod view;
@@ -94,6 +95,7 @@ use stats::Tally;
 
 pub use rounding::rounded;
 pub use settings::Version;
+pub use sizes::Sizes;
 pub use statistics::{Stat, StatByPool, Statistics};
 
 /// The registry's line.

@@ -1,65 +1,33 @@
-//! `vramlab advise`: which settings help on this recording, which do nothing, and whether any helps at all. Every line is a replay.
+//! `vramlab advise`: which settings help on this recording, which do nothing, whether any helps at all, what the program itself could do
+//! otherwise, and on which card it passes. Every line is a replay.
 
+mod answer;
+mod evidence;
 mod text;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
-use rayon::prelude::*;
 use serde::Serialize;
 use vramlab_allocators::{Options, Spec};
 
 use super::print;
-use crate::cli::{Common, DeviceArgs};
+use crate::advise::card::{Card, card};
+use crate::advise::iterations;
+use crate::advise::rewrite;
+use crate::advise::search::search;
+use crate::advise::setting::{Family, Setting};
+use crate::advise::tape::Tape;
+use crate::advise::trial::Trial;
+use crate::analysis::category::Categories;
+use crate::analysis::lives::Lives;
+use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs;
-use crate::job::{Input, Place, run_pair};
+use crate::job::{Input, Place};
 use crate::output::{Format, to_csv, to_json};
-use crate::progress::Progress;
 use crate::room;
-use crate::row::Row;
-
-/// A saving of peak reserved below this share is not called help.
-const HELPS_FROM: f64 = 0.01;
-
-/// Settings that are tried, as PyTorch's own settings text.
-const SETTINGS: [&str; 35] = [
-    "",
-    "expandable_segments:True",
-    "max_split_size_mb:20",
-    "max_split_size_mb:32",
-    "max_split_size_mb:64",
-    "max_split_size_mb:128",
-    "max_split_size_mb:256",
-    "max_split_size_mb:512",
-    "max_split_size_mb:1024",
-    "max_split_size_mb:2048",
-    "max_split_size_mb:4096",
-    "max_split_size_mb:64,max_non_split_rounding_mb:64",
-    "max_split_size_mb:256,max_non_split_rounding_mb:256",
-    "roundup_power2_divisions:1",
-    "roundup_power2_divisions:2",
-    "roundup_power2_divisions:4",
-    "roundup_power2_divisions:8",
-    "roundup_power2_divisions:16",
-    "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
-    "roundup_power2_divisions:32",
-    "roundup_power2_divisions:[64:4,256:8,>:16]",
-    "garbage_collection_threshold:0.8",
-    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.95",
-    "garbage_collection_threshold:0.8,per_process_memory_fraction:0.95",
-    "garbage_collection_threshold:0.9,per_process_memory_fraction:0.99",
-    "large_segment_size_mb:32",
-    "large_segment_size_mb:64",
-    "large_segment_size_mb:128",
-    "expandable_segments:True,roundup_power2_divisions:4",
-    "expandable_segments:True,roundup_power2_divisions:8",
-    "expandable_segments:True,large_segment_size_mb:32",
-    "expandable_segments:True,max_split_size_mb:128",
-    "max_split_size_mb:128,roundup_power2_divisions:4",
-    "max_split_size_mb:256,garbage_collection_threshold:0.8,per_process_memory_fraction:0.95",
-    "max_split_size_mb:64,roundup_power2_divisions:8",
-];
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -72,21 +40,39 @@ pub struct AdviseArgs {
     /// Whose rules and options: 2.15, 2.9. Without it, those of the recording.
     #[arg(long, value_name = "V")]
     torch_version: Option<String>,
+    /// Whose settings are searched: a strategy with the options that are not to be changed. Without it, torch.caching.
+    #[arg(long, value_name = "SPEC", value_parser = parse_spec, conflicts_with = "torch_version")]
+    strategy: Option<Spec>,
+    /// How many settings are tried at most.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    budget: u32,
+    /// How many settings the table shows.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Also prints the evidence: what held the peak, why free memory was no use, what each setting tried came to.
+    #[arg(long)]
+    explain: bool,
 }
 
-/// One setting, tried.
+/// A rewrite, tried with the defaults and with the best setting.
 #[derive(Debug, Serialize)]
-struct Tried {
-    rank: usize,
-    /// The settings text, empty for the defaults.
-    conf: String,
-    /// `default`, `recorded`, `helps`, `not enough` (fewer requests fail, but some), `costs`, `does nothing here`, `no help`,
-    /// `not in this version`, `driver_error`.
-    verdict: &'static str,
-    /// Peak reserved against the defaults, in bytes (negative: less), if it ran.
-    saved: Option<i64>,
-    #[serde(flatten)]
-    row: Row,
+struct Rewritten {
+    name: String,
+    what: String,
+    /// With the recording's own settings.
+    own: Trial,
+    /// Peak reserved against the recording as it is, with the same settings, in bytes.
+    saved: i64,
+}
+
+/// All that is found for one history.
+struct Advice {
+    place: Place,
+    tried: Vec<Trial>,
+    rewritten: Vec<Rewritten>,
+    /// Why some rewrites are not tried.
+    left_out: Vec<String>,
+    cards: Vec<Card>,
 }
 
 /// Runs the command.
@@ -96,20 +82,38 @@ struct Tried {
 pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let opened = inputs::open(&args.file)?;
     let recorded = opened.recorded_spec(args.torch_version.as_deref())?;
-    let version = recorded.strategy().options.get("version").map(str::to_owned);
     let own_conf = recorded.strategy().options.get("conf").unwrap_or_default().to_owned();
+    let (family, own) = match &args.strategy {
+        Some(spec) => (Family { base: spec.clone() }, String::new()),
+        None => {
+            let version = recorded.strategy().options.get("version").map(|v| ("version", v));
+            let base = Spec::new("torch.caching", Options::from_pairs(version));
+            (Family { base }, own_conf)
+        }
+    };
     let mut all = Vec::new();
+    let mut broke = false;
     let inputs = opened.inputs();
     let several = inputs.len() > 1;
     for (input, recorded) in inputs.iter().zip(opened.recorded()) {
         let place = room::place(input, recorded, &args.place, common.quiet)?;
-        let tried = try_all(input, &place, version.as_deref(), &own_conf, common)?;
-        if !matches!(common.format, Format::Json | Format::Csv) {
-            let table = text::table(input, &place, &tried, common.format == Format::Markdown);
+        let words = !matches!(common.format, Format::Json | Format::Csv);
+        let advice = advise(input, &place, &family, &own, args, common, words)?;
+        broke |= advice.tried.iter().any(|trial| trial.row.broke());
+        if words {
+            let lives = Lives::read(input)?;
+            let categories = Categories::of(&lives, input);
+            let markdown = common.format == Format::Markdown;
             let subject = if several { format!("{}: ", input.name) } else { String::new() };
-            print(&format!("{table}{subject}{}\n", text::answer(&tried, &place)))?;
+            let seen = text::Seen { input, lives: &lives, categories: &categories };
+            let mut page = text::table(&seen, &advice, args.top, markdown);
+            if args.explain {
+                page += &evidence::text(&seen, &advice, &family, markdown)?;
+            }
+            page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
+            print(&page)?;
         }
-        all.extend(tried);
+        all.extend(advice.tried);
     }
     if all.is_empty() {
         return Err(Failure::input(format!(
@@ -123,107 +127,106 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         Format::Table | Format::Markdown => {}
     }
     opened.remark_warnings(common);
-    Ok(if all.iter().any(|tried| tried.row.broke()) { Code::Partial } else { Code::Done })
+    Ok(if broke { Code::Partial } else { Code::Done })
 }
 
-fn spec_of(conf: &str, version: Option<&str>) -> Spec {
-    let version = version.map(|v| ("version", v));
-    let conf = Some(("conf", conf)).filter(|(_, c)| !c.is_empty());
-    Spec::new("torch.caching", Options::from_pairs(version.into_iter().chain(conf)))
-}
+/// Settings of which the smallest card is looked for, beside the defaults and the recorded ones.
+const CARDS: usize = 2;
 
-fn try_all(
+fn advise(
     input: &Input<'_>,
     place: &Place,
-    version: Option<&str>,
+    family: &Family,
     own: &str,
+    args: &AdviseArgs,
     common: &Common,
-) -> Result<Vec<Tried>, Failure> {
-    let mut confs: Vec<&str> = SETTINGS.to_vec();
-    if !confs.contains(&own) {
-        confs.push(own);
+    in_words: bool,
+) -> Result<Advice, Failure> {
+    // what is wrong with an input is told of the input itself, not of a tape of it
+    Trial::run(input, place, family, &Setting::default(), None)?;
+    let tape = Tape::of(input)?.map(Arc::new);
+    let mut advice = match &tape {
+        Some(tape) => found(&tape.input(input), place, family, own, args, common, in_words)?,
+        None => found(input, place, family, own, args, common, in_words)?,
+    };
+    if let Some(tape) = tape.filter(|_| in_words) {
+        rewrites(input, &tape, family, own, &mut advice)?;
     }
-    let progress = Progress::new(confs.len() as u64, common.quiet);
-    let rows: Vec<Row> = confs
-        .par_iter()
-        .map(|conf| {
-            let spec = spec_of(conf, version);
-            let row = match vramlab_allocators::build(&spec) {
-                Ok(_) => {
-                    run_pair(input, &spec, place, None).map(|row| Row { marks: Vec::new(), ..row })
-                }
-                Err(refused) => {
-                    Ok(Row::new(&input.name, &spec.to_string()).skipped(refused.to_string()))
-                }
-            };
-            progress.step();
-            row
-        })
-        .collect::<Result<_, _>>()?;
-    progress.finish();
-    let default = rows[0].clone();
-    let mut tried: Vec<Tried> = confs
+    Ok(advice)
+}
+
+/// Settings, and the cards of some of them.
+fn found(
+    input: &Input<'_>,
+    place: &Place,
+    family: &Family,
+    own: &str,
+    args: &AdviseArgs,
+    common: &Common,
+    in_words: bool,
+) -> Result<Advice, Failure> {
+    let tried = search(input, place, family, own, args.budget as usize, common.quiet)?;
+    let mut advice = Advice {
+        place: place.clone(),
+        tried,
+        rewritten: Vec::new(),
+        left_out: Vec::new(),
+        cards: Vec::new(),
+    };
+    if in_words {
+        advice.cards = cards(input, family, &advice)?;
+    }
+    Ok(advice)
+}
+
+fn rewrites(
+    input: &Input<'_>,
+    tape: &Tape,
+    family: &Family,
+    own: &str,
+    advice: &mut Advice,
+) -> Result<(), Failure> {
+    let lives = Lives::read(input)?;
+    let (rewrites, left_out) = rewrite::all(tape, &iterations::find(&lives));
+    advice.left_out = left_out;
+    let setting = if own.is_empty() { Setting::default() } else { Setting::recorded(own) };
+    let Some(base) = advice.tried.iter().find(|trial| trial.setting == setting).cloned() else {
+        return Ok(());
+    };
+    for rewrite in rewrites {
+        let tape = Arc::new(rewrite.tape);
+        let played = tape.input(input);
+        let mut tried = Trial::run(&played, &advice.place, family, &setting, None)?;
+        tried.judge("", &base);
+        advice.rewritten.push(Rewritten {
+            name: rewrite.name,
+            what: rewrite.what,
+            saved: tried.row.peak_reserved as i64 - base.row.peak_reserved as i64,
+            own: tried,
+        });
+    }
+    Ok(())
+}
+
+/// The smallest cards for the advised setting, the best others, the defaults and the recorded settings.
+fn cards(input: &Input<'_>, family: &Family, advice: &Advice) -> Result<Vec<Card>, Failure> {
+    let tried = &advice.tried;
+    let of = |verdict: &str| tried.iter().find(|trial| trial.verdict == verdict);
+    let (default, recorded) = (of("default"), of("recorded"));
+    let now = recorded.or(default);
+    let advised = now.and_then(|now| Trial::advised(tried, now));
+    let best = tried.iter().filter(|trial| trial.verdict == "helps");
+    let mut chosen: Vec<&Trial> = Vec::new();
+    for trial in advised.into_iter().chain(best) {
+        if chosen.len() < CARDS && !chosen.iter().any(|other| other.same(trial)) {
+            chosen.push(trial);
+        }
+    }
+    let own = [recorded, default].into_iter().flatten();
+    chosen.extend(own.filter(|trial| trial.ran()));
+    chosen.dedup_by_key(|trial| trial.rank);
+    chosen
         .iter()
-        .zip(rows)
-        .map(|(conf, row)| Tried {
-            rank: 0,
-            conf: (*conf).to_owned(),
-            verdict: verdict(conf, own, &row, &default),
-            saved: row.ran().then(|| row.peak_reserved as i64 - default.peak_reserved as i64),
-            row,
-        })
-        .collect();
-    let keys = |t: &Tried| {
-        (
-            !t.row.ran(),
-            t.row.failed(),
-            t.row.peak_reserved,
-            t.row.memory_calls(),
-            t.row.stall_total_ns,
-            t.conf.len(),
-        )
-    };
-    tried.sort_by_key(keys);
-    for (index, one) in tried.iter_mut().enumerate() {
-        one.rank = index + 1;
-    }
-    Ok(tried)
-}
-
-fn verdict(conf: &str, own: &str, row: &Row, default: &Row) -> &'static str {
-    let same = |a: &Row, b: &Row| {
-        (a.failed(), a.peak_reserved, a.peak_allocated, a.time_ns)
-            == (b.failed(), b.peak_reserved, b.peak_allocated, b.time_ns)
-            && a.driver_calls == b.driver_calls
-    };
-    if row.broke() {
-        "driver_error"
-    } else if !row.ran() {
-        "not in this version"
-    } else if conf.is_empty() {
-        "default"
-    } else if conf == own {
-        "recorded"
-    } else if same(row, default) {
-        "does nothing here"
-    } else if helps(row, default) {
-        "helps"
-    } else if row.failed() < default.failed() {
-        "not enough"
-    } else if row.failed() > default.failed()
-        || (default.failed() == 0 && row.peak_reserved > default.peak_reserved)
-    {
-        "costs"
-    } else {
-        "no help"
-    }
-}
-
-/// Where requests fail with the defaults, only that none fails any more is help: a peak that is lower because less was served is none.
-fn helps(row: &Row, default: &Row) -> bool {
-    if !row.ran() || row.failed() > 0 {
-        return false;
-    }
-    let saved = default.peak_reserved.saturating_sub(row.peak_reserved) as f64;
-    default.failed() > 0 || (saved > 0.0 && saved >= HELPS_FROM * default.peak_reserved as f64)
+        .map(|trial| card(input, &advice.place, family, &trial.setting, &trial.row))
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 mod replications;
 mod serving;
+mod steady;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramlab_allocators::registry::Strategy;
 use vramlab_allocators::{STRATEGIES, Spec, find};
-use vramlab_workloads::params::{ParamError, Params};
+use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self as workloads, Workload};
 
@@ -17,18 +18,20 @@ use super::print;
 use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
-use crate::job::{Input, Place, Times};
+use crate::job::{Input, Place};
+use crate::made;
 use crate::output::{Format, to_json, write_whole};
 use crate::room;
 use crate::row::Row;
 use crate::runs::{self, Pair};
+use crate::statistics::WarmUp;
 
 pub use table::render;
 
 use table::csv;
 
 /// Device of workloads unless another is named.
-const DEVICE: &str = "a100-80gb";
+pub(crate) const WORKLOAD_DEVICE: &str = "a100-80gb";
 /// Workloads of the default comparison.
 const WORKLOADS: [&str; 3] = ["varlen", "ocr", "bert"];
 /// Strategies of the default comparison.
@@ -76,6 +79,9 @@ pub struct CompareArgs {
     /// Runs each synthetic workload with this many seeds, from 0.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(super) seeds: u64,
+    /// Requests left out as warm-up where latencies of a steady state are told: auto (MSER-5), none, or how many of the first.
+    #[arg(long, value_name = "N", default_value = "auto")]
+    pub(super) warm_up: WarmUp,
     /// Also writes compare.json, compare.csv and compare.md there.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
@@ -95,6 +101,7 @@ pub fn default(common: &Common, out: &Path) -> Outcome {
         place: DeviceArgs { device: None, capacity: None },
         min_capacity: false,
         seeds: 1,
+        warm_up: WarmUp::default(),
         out: Some(out.to_owned()),
     };
     compare(&args, common, true)
@@ -112,7 +119,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     // recordings alone run on devices of their own, see `room`
     let only_recordings = args.workloads.is_empty() && !args.trace.is_empty();
     let capacity = args.place.capacity.filter(|_| !only_recordings);
-    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), capacity)?;
+    let place = Place::new(args.place.device.as_deref().unwrap_or(WORKLOAD_DEVICE), capacity)?;
     if !args.passes.is_empty() {
         return super::passes::run(args, &place, common);
     }
@@ -149,11 +156,20 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         })
         .collect();
     let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
-    print(&render(&rows, common.format, false))?;
+    let idle: Vec<String> = match args.seeds {
+        1 => Vec::new(),
+        _ => idle_seeds(&rows).into_iter().map(str::to_owned).collect(),
+    };
+    let tables = once(&rows, &idle);
+    let shown = match common.format {
+        Format::Table | Format::Markdown => &tables,
+        Format::Json | Format::Csv => &rows,
+    };
+    print(&render(shown, common.format, false))?;
     if let Some(out) = &args.out {
         write_whole(&out.join("compare.json"), to_json(&rows).as_bytes())?;
         write_whole(&out.join("compare.csv"), csv(&rows).as_bytes())?;
-        write_whole(&out.join("compare.md"), render(&rows, Format::Markdown, false).as_bytes())?;
+        write_whole(&out.join("compare.md"), render(&tables, Format::Markdown, false).as_bytes())?;
         if !common.quiet {
             super::remark(&format!(
                 "runs: {}, on {}\nwritten: {2}/compare.json, {2}/compare.csv, {2}/compare.md",
@@ -164,12 +180,10 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
         }
     }
     recordings.iter().for_each(|file| file.remark_warnings(common));
-    if args.seeds > 1 && !common.quiet {
-        for name in idle_seeds(&rows) {
-            super::remark(&format!(
-                "vramlab: {name}: no seed makes a difference with these parameters"
-            ));
-        }
+    for name in idle.iter().filter(|_| !common.quiet) {
+        super::remark(&format!(
+            "vramlab: {name}: no seed makes a difference with these parameters; shown once"
+        ));
     }
     runs::end(&bad, rows.is_empty(), rows.iter().any(Row::broke), Code::Done)
 }
@@ -185,6 +199,12 @@ fn devices(rows: &[Row]) -> String {
         }
     }
     all.join("; ")
+}
+
+/// The rows, but of inputs whose seeds make no difference only the first seed's.
+fn once(rows: &[Row], idle: &[String]) -> Vec<Row> {
+    let again = |row: &&Row| row.seed.is_some_and(|seed| seed > 0) && idle.contains(&row.input);
+    rows.iter().filter(|row| !again(row)).cloned().collect()
 }
 
 /// Workloads whose runs are the same for every seed.
@@ -270,6 +290,13 @@ fn synthetic<'a>(
             )));
         }
     }
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        if let Some((_, before)) = pairs[..at].iter().find(|(known, _)| known == key) {
+            return Err(Failure::usage(format!(
+                "--set {key}: given twice, as {before:?} and as {value:?}; give it once"
+            )));
+        }
+    }
     let mut inputs = Vec::new();
     for workload in found {
         let own = pairs.iter().filter(|(key, _)| workload.params.iter().any(|p| p.name == *key));
@@ -300,22 +327,8 @@ fn seeded<'a>(
     name: &str,
 ) -> Result<Vec<Input<'a>>, Failure> {
     let with = |seed| {
-        let (params, rates) = (params.clone(), *rates);
-        let make = move || {
-            let source = (workload.build)(&params, seed, &rates).map_err(|error| match error {
-                ParamError::BadFile { message } => Failure::input(message),
-                error => Failure::usage(error),
-            })?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(seed),
-            accesses: workload.carries.accesses,
-            sequences: workload.carries.sequences,
-            times: Times::AsGiven,
-            ..Input::new(name, Box::new(make))
-        })
+        let input = made::input(workload, params, seed, rates, name)?;
+        Ok(Input { warm_up: args.warm_up, ..input })
     };
     (0..args.seeds).map(with).collect()
 }

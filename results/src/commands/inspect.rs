@@ -1,20 +1,40 @@
-//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, segments; or what a step of a model runs.
+//! `vramlab inspect`: what is in a recording: peaks and what held them, growth, gaps, fragmentation by cause; or what a step of a model runs.
+
+mod diff;
+mod export;
+mod text;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vramlab_allocators::Spec;
+use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::format::Carries;
+use vramlab_workloads::readers::recording::Entries;
 use vramlab_workloads::registry::WORKLOADS;
 
+use super::passes::Model;
 use super::{print, program};
-use crate::cli::Common;
+use crate::analysis::category::Categories;
+use crate::analysis::inspection::{
+    Fragmentation, Made, Peak, When, Window, fragmentation, peak, told,
+};
+use crate::analysis::lives::Lives;
+use crate::analysis::recorded::{failure_at_end, judge_end};
+use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::described::{Described, describe};
 use crate::failure::{Code, Failure, Outcome};
-use crate::inputs::{self, Opened};
-use crate::live::{Peak, find_peak};
-use crate::output::{Format, Grid, mib, percent, to_csv, to_json};
-use crate::segments::{Held, held};
+use crate::inputs::{self, Made as MadeBy, Opened, Recorded};
+use crate::job::{Input, Place};
+use crate::output::{Format, to_csv, to_json};
+use crate::room;
+
+/// Strategy and device of what no recording tells them of.
+const STRATEGY: &str = "torch.caching";
+const DEVICE: &str = "a100-80gb";
+/// Ops shown on each side of a moment.
+const SPAN: u64 = 500;
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -25,6 +45,32 @@ pub struct InspectArgs {
     /// How many sites, sizes and segments to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Another recording or model: what differs, the largest differences first.
+    #[arg(long, value_name = "OTHER")]
+    diff: Option<PathBuf>,
+    /// Only what happens from this op on.
+    #[arg(long, value_name = "OP")]
+    from: Option<u64>,
+    /// Only what happens up to this op.
+    #[arg(long, value_name = "OP")]
+    to: Option<u64>,
+    /// Only what happens around a moment: the peak of requested bytes, or the first request that a replay refuses.
+    #[arg(long, value_enum, value_name = "MOMENT", conflicts_with_all = ["from", "to"])]
+    around: Option<Around>,
+    /// Ops on each side with --around.
+    #[arg(long, value_name = "N", default_value_t = SPAN)]
+    span: u64,
+    /// The moment of which fragmentation is told: peak (of reserved bytes), oom (the first refused request), end, or an op's number. Without it, the first refused request or else the peak.
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    at: Option<When>,
+    /// Writes the window as a trace that can be replayed: JSON Lines, compressed if the name ends in .gz or .zst.
+    #[arg(long, value_name = "OUT")]
+    export: Option<PathBuf>,
+    /// The strategy whose fragmentation is told. Without it: torch.caching with the recording's settings.
+    #[arg(long, value_name = "SPEC", value_parser = parse_spec)]
+    strategy: Option<Spec>,
+    #[command(flatten)]
+    place: DeviceArgs,
     /// Of a model: parameters, such as batch=32,seq=512.
     #[arg(long, value_name = "K=V,…", value_delimiter = ',')]
     set: Vec<String>,
@@ -34,9 +80,29 @@ pub struct InspectArgs {
     /// Of a model: every kernel in order, not only sums.
     #[arg(long)]
     each: bool,
-    /// Of a model: the device of the times.
-    #[arg(long, value_name = "NAME")]
-    device: Option<String>,
+    /// Of a model: its memory, as of a recording, and not its operators.
+    #[arg(long, conflicts_with = "each")]
+    memory: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Around {
+    Peak,
+    Oom,
+}
+
+fn parse_when(text: &str) -> Result<When, String> {
+    match text {
+        "peak" => Ok(When::Peak),
+        "oom" => Ok(When::Oom),
+        "end" => Ok(When::End),
+        op => {
+            let op = op.parse().map_err(|_| {
+                format!("found {op:?}, expected peak, oom, end or the number of an op")
+            })?;
+            Ok(When::Op(op))
+        }
+    }
 }
 
 /// One device's history.
@@ -46,6 +112,7 @@ struct Inspected {
     torch: Option<String>,
     conf: Option<String>,
     capacity_at_failure: Option<u64>,
+    window: Option<Window>,
     /// Blocks that were live before the first entry of a recording.
     live_at_start: u64,
     /// Bytes that they were asked for.
@@ -53,7 +120,10 @@ struct Inspected {
     /// Bytes that the file's own placement needs.
     planned_bytes: Option<u64>,
     peak: Peak,
-    held: Option<Held>,
+    /// Of a replay; none if the strategy cannot tell what is where.
+    fragmentation: Option<Fragmentation>,
+    /// Of the state that the file ends with.
+    end: Option<Fragmentation>,
     not_verifiable: Option<String>,
     warnings: Vec<String>,
 }
@@ -61,56 +131,134 @@ struct Inspected {
 /// Runs the command.
 ///
 /// # Errors
-/// A file that cannot be read or is no recording.
+/// A file that cannot be read or is no recording, a window without ops, an output that cannot be written.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
-    if let Some(name) = model(&args.file) {
+    let model = model(&args.file);
+    let of_memory = args.memory
+        || args.diff.is_some()
+        || args.export.is_some()
+        || args.at.is_some()
+        || args.strategy.is_some()
+        || args.windowed();
+    if let Some(name) = model.filter(|_| !of_memory) {
         let asked = program::Asked {
             name,
             set: &args.set,
             passes: &args.passes,
-            device: args.device.as_deref(),
+            device: args.place.device.as_deref(),
             each: args.each,
         };
         return program::inspect(&asked, common);
     }
-    if !(args.set.is_empty() && args.passes.is_empty() && args.device.is_none()) || args.each {
+    if model.is_none()
+        && (!args.set.is_empty() || !args.passes.is_empty() || args.each || args.memory)
+    {
         return Err(Failure::usage(
-            "--set, --passes, --each and --device are of models; a recording has none",
+            "--set, --passes, --each and --memory are of models; a recording has none",
         ));
     }
-    let begun = inputs::begin(&args.file)?;
-    if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
-        return others(&describe(&args.file, format, begun.input)?, common);
-    }
-    let opened = inputs::open_begun(&args.file, begun)?;
-    let (made, recorded) = (opened.made(), opened.recorded());
-    let mut all = Vec::new();
-    for (index, input) in opened.inputs().iter().enumerate() {
-        let peak = find_peak(input, args.top)?;
-        let mut one = Inspected {
-            input: input.name.clone(),
-            torch: made.torch_version.clone(),
-            conf: made.torch_version.as_ref().map(|_| made.conf.clone()),
-            capacity_at_failure: recorded[index].capacity,
-            live_at_start: 0,
-            start_bytes: 0,
-            planned_bytes: None,
-            peak,
-            held: None,
-            not_verifiable: None,
-            warnings: opened.warnings().to_vec(),
+    let all = match inspect(&args.file, args, args.export.as_deref(), common)? {
+        Found::Histories(all) => all,
+        Found::Described(all) => match &args.diff {
+            None => return others(&all, common),
+            Some(_) => return Err(no_history(&args.file)),
+        },
+    };
+    if let Some(other) = &args.diff {
+        let Found::Histories(others) = inspect(other, args, None, common)? else {
+            return Err(no_history(other));
         };
-        if one.peak.saturated {
-            let cut = "the sum of live requests passed 2^64 bytes: requested bytes are cut there";
-            one.warnings.push(cut.to_owned());
+        return diff::run(&all, &others, args.top, common);
+    }
+    print(&match common.format {
+        Format::Json => to_json(&all),
+        Format::Csv => to_csv(&all),
+        Format::Table | Format::Markdown => {
+            let markdown = common.format == Format::Markdown;
+            all.iter().map(|one| text::page(one, args.top, markdown)).collect::<Vec<_>>().join("\n")
         }
+    })?;
+    Ok(Code::Done)
+}
+
+fn no_history(file: &Path) -> Failure {
+    Failure::input(format!(
+        "{}: a state without a history has nothing that --diff compares; inspect it alone",
+        file.display()
+    ))
+}
+
+impl InspectArgs {
+    const fn windowed(&self) -> bool {
+        self.from.is_some() || self.to.is_some() || self.around.is_some()
+    }
+
+    /// How many sites, sizes and segments are kept: of two histories all, since what differs is looked for.
+    const fn kept(&self) -> usize {
+        if self.diff.is_some() { usize::MAX } else { self.top }
+    }
+}
+
+/// What is in a file.
+enum Found {
+    Histories(Vec<Inspected>),
+    Described(Vec<Described>),
+}
+
+fn inspect(
+    file: &Path,
+    args: &InspectArgs,
+    export: Option<&Path>,
+    common: &Common,
+) -> Result<Found, Failure> {
+    if let Some(name) = model(file) {
+        return of_model(name, args, export, common);
+    }
+    let begun = inputs::begin(file)?;
+    if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
+        return Ok(Found::Described(describe(file, format, begun.input)?));
+    }
+    let opened = inputs::open_begun(file, begun)?;
+    let spec = match &args.strategy {
+        Some(spec) => spec.clone(),
+        None => opened.recorded_spec(None)?,
+    };
+    let (made, recorded) = (opened.made(), opened.recorded());
+    let histories = opened.inputs();
+    if export.is_some() && histories.len() > 1 {
+        return Err(Failure::usage(format!(
+            "{} has the histories of devices {:?}, and --export writes one; vramlab convert --device N writes one whole",
+            opened.name(),
+            opened.device_numbers()
+        )));
+    }
+    let mut all = Vec::new();
+    for (index, input) in histories.iter().enumerate() {
+        let place = room::place(input, recorded[index], &args.place, true)?;
+        let subject =
+            Subject { input, spec: &spec, place: &place, recorded: recorded[index], made: &made };
+        let (mut one, lives, categories) = subject.inspect(args, export, common)?;
+        one.warnings.extend(opened.warnings().iter().cloned());
         if let Opened::Snapshot(snapshot) = &opened {
             let device = &snapshot.devices[index];
+            if device.recording.entries().is_empty() {
+                // a replay would place what is there anew, and tell of nothing that was
+                one.fragmentation = None;
+                one.warnings.push(
+                    "a state without a history: the buffers in it are all that is known".to_owned(),
+                );
+            }
             let start = device.recording.start_blocks();
             one.live_at_start = start.len() as u64;
             one.start_bytes = start.iter().map(|b| b.requested).sum();
-            one.held = Some(held(&device.end, args.top));
             one.not_verifiable = device.recording.trouble().map(ToString::to_string);
+            if one.window.is_none() {
+                let wanted = failure_at_end(device, &lives);
+                let judged = judge_end(device, &opened.recorded_spec(None)?, &lives, wanted)?;
+                let op = lives.ops.saturating_sub(1);
+                let made = Made { strategy: None, capacity: None, op };
+                one.end = judged.map(|judged| told(judged, made, &lives, &categories, args.kept()));
+            }
         }
         if let Opened::Log(log) = &opened {
             (one.live_at_start, one.start_bytes) = log.histories[index].start;
@@ -121,16 +269,127 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     if all.is_empty() {
         return Err(Failure::input(format!("{}: no history and no segments in it", opened.name())));
     }
-    print(&match common.format {
-        Format::Json => to_json(&all),
-        Format::Csv => to_csv(&all),
-        Format::Table | Format::Markdown => all
-            .iter()
-            .map(|one| page(one, common.format == Format::Markdown))
-            .collect::<Vec<_>>()
-            .join("\n"),
-    })?;
-    Ok(Code::Done)
+    Ok(Found::Histories(all))
+}
+
+fn of_model(
+    name: &str,
+    args: &InspectArgs,
+    export: Option<&Path>,
+    common: &Common,
+) -> Result<Found, Failure> {
+    let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
+    let rates = Rates::of(&place.profile);
+    let passes = match args.passes.as_slice() {
+        [] => "none",
+        [one] => one.as_str(),
+        _ => {
+            return Err(Failure::usage(
+                "the memory of a model is shown with one choice of --passes",
+            ));
+        }
+    };
+    let input = Model::find(name, &args.set)?.input(passes, rates)?;
+    let spec = match &args.strategy {
+        Some(spec) => spec.clone(),
+        None => parse_spec(STRATEGY).map_err(Failure::usage)?,
+    };
+    let (recorded, made) = (Recorded::default(), MadeBy::default());
+    let subject = Subject { input: &input, spec: &spec, place: &place, recorded, made: &made };
+    Ok(Found::Histories(vec![subject.inspect(args, export, common)?.0]))
+}
+
+/// What is looked at, and how it is replayed.
+struct Subject<'r, 'a> {
+    input: &'r Input<'a>,
+    spec: &'r Spec,
+    place: &'r Place,
+    recorded: Recorded,
+    made: &'r MadeBy,
+}
+
+impl Subject<'_, '_> {
+    fn inspect(
+        &self,
+        args: &InspectArgs,
+        export: Option<&Path>,
+        common: &Common,
+    ) -> Result<(Inspected, Lives, Categories), Failure> {
+        let lives = Lives::read(self.input)?;
+        let categories = Categories::of(&lives, self.input);
+        let window = self.window(args, &lives)?;
+        if let Some(path) = export {
+            export::write(self.input, (self.recorded, self.made), window, path, common)?;
+        }
+        let mut warnings = Vec::new();
+        if lives.saturated {
+            let cut = "the sum of live requests passed 2^64 bytes: requested bytes are cut there";
+            warnings.push(cut.to_owned());
+        }
+        let parts = (self.input, self.spec, self.place);
+        let when = (args.at.unwrap_or(When::Worst), window);
+        let fragmentation = match lives.allocs {
+            0 => None,
+            _ => fragmentation(parts, (&lives, &categories), when, args.kept())?,
+        };
+        if fragmentation.is_none() && args.at == Some(When::Oom) {
+            return Err(self.no_failure());
+        }
+        let one = Inspected {
+            input: self.input.name.clone(),
+            torch: self.made.torch_version.clone(),
+            conf: self.made.torch_version.as_ref().map(|_| self.made.conf.clone()),
+            capacity_at_failure: self.recorded.capacity,
+            window: Some(window).filter(|window| *window != Window::ALL),
+            live_at_start: 0,
+            start_bytes: 0,
+            planned_bytes: None,
+            peak: peak(&lives, &categories, window, args.kept()),
+            fragmentation,
+            end: None,
+            not_verifiable: None,
+            warnings,
+        };
+        Ok((one, lives, categories))
+    }
+
+    fn window(&self, args: &InspectArgs, lives: &Lives) -> Result<Window, Failure> {
+        let around = |op: u64| Window {
+            from: op.saturating_sub(args.span),
+            to: op.saturating_add(args.span).min(lives.ops.saturating_sub(1)),
+        };
+        let window = match args.around {
+            Some(Around::Peak) => around(lives.peak_op),
+            Some(Around::Oom) => {
+                let row = crate::job::run_pair(self.input, self.spec, self.place, None)?;
+                around(row.first_oom_op.ok_or_else(|| self.no_failure())?)
+            }
+            None if !args.windowed() => return Ok(Window::ALL),
+            None => Window {
+                from: args.from.unwrap_or(0),
+                to: args.to.unwrap_or(u64::MAX).min(lives.ops.saturating_sub(1)),
+            },
+        };
+        if window.from > window.to || window.from >= lives.ops {
+            return Err(Failure::usage(format!(
+                "found a window from op {} to op {}; {} has ops 0 to {}",
+                window.from,
+                window.to,
+                self.input.name,
+                lives.ops.saturating_sub(1)
+            )));
+        }
+        Ok(window)
+    }
+
+    fn no_failure(&self) -> Failure {
+        Failure::usage(format!(
+            "no request of {} fails through {} on {}; give a smaller --capacity, or look at the peak",
+            self.input.name,
+            self.spec,
+            vramlab_sim::units::Bytes(self.place.capacity())
+        ))
+    }
 }
 
 /// The model of this name, where no file has it.
@@ -150,119 +409,4 @@ fn others(all: &[Described], common: &Common) -> Outcome {
         }
     })?;
     Ok(Code::Done)
-}
-
-fn page(one: &Inspected, markdown: bool) -> String {
-    let heading = if markdown { "### " } else { "" };
-    let p = &one.peak;
-    let mut text = format!("{heading}{}\n\n", one.input);
-    text += &format!(
-        "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
-        p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
-    );
-    if let Some(bytes) = p.token_bytes {
-        text += &format!(
-            "{} sequences, {} live at the end, {bytes} B a token: counted as if no cache let them share any\n",
-            p.sequences, p.sequences_at_end
-        );
-    }
-    text += &format!(
-        "requested: {} MiB at the start, {} MiB at its peak (op {}), {} MiB at the end\n",
-        mib(one.start_bytes),
-        mib(p.peak_bytes),
-        p.peak_op,
-        mib(p.end_bytes)
-    );
-    if let Some(planned) = one.planned_bytes {
-        text += &format!("its own placement needs {} MiB\n", mib(planned));
-    }
-    if let Some(version) = &one.torch {
-        let conf = one.conf.as_deref().filter(|c| !c.is_empty()).unwrap_or("defaults");
-        text += &format!("rules of PyTorch {version}, settings: {conf}\n");
-    }
-    if let Some(capacity) = one.capacity_at_failure {
-        text +=
-            &format!("at the first failure the allocator could get {} MiB in all\n", mib(capacity));
-    }
-    if let Some(why) = &one.not_verifiable {
-        text += &format!("cannot be checked against our strategy: {why}\n");
-    }
-    for warning in &one.warnings {
-        text += &format!("warning: {warning}\n");
-    }
-    text += "\nheld at the peak, by site:\n";
-    text += &shares(&p.by_site, p.peak_bytes, "site<", markdown);
-    text += "\nheld at the peak, by size:\n";
-    text += &shares(&p.by_size, p.peak_bytes, "size of a buffer<", markdown);
-    if !p.growth.is_empty() {
-        text += "\ngrowth by phase:\n";
-        let mut grid =
-            Grid::new(&["phase<", "op", "requested MiB", "growth MiB", "peak in phase MiB"]);
-        for phase in &p.growth {
-            let growth = phase.end_bytes as i64 - phase.start_bytes as i64;
-            grid.row(vec![
-                phase.name.clone(),
-                phase.op.to_string(),
-                mib(phase.end_bytes),
-                format!("{:+.1}", growth as f64 / f64::from(1 << 20)),
-                mib(phase.peak_bytes),
-            ]);
-        }
-        text += &(grid.print(markdown) + "\n");
-    }
-    if let Some(h) = &one.held {
-        text += &format!(
-            "\nat the end: {} MiB reserved in {} segments, {} MiB in use, {} MiB waiting, {} MiB free (largest piece {} MiB)\n",
-            mib(h.reserved),
-            h.segments,
-            mib(h.allocated),
-            mib(h.pending),
-            mib(h.free),
-            mib(h.largest_free)
-        );
-        text += &format!(
-            "of the free bytes {} MiB are whole segments, which can go back, and {} MiB are pinned by live buffers\n",
-            mib(h.free_whole),
-            mib(h.free - h.free_whole)
-        );
-        if !h.pinned.is_empty() {
-            text += "\nsegments with the most free bytes that live buffers pin:\n";
-            let mut grid = Grid::new(&[
-                "segment<",
-                "pool<",
-                "stream",
-                "MiB",
-                "free MiB",
-                "in use",
-                "smallest pin<",
-            ]);
-            for s in &h.pinned {
-                grid.row(vec![
-                    format!("{:#x}", s.address),
-                    s.pool.clone(),
-                    s.stream.to_string(),
-                    mib(s.size),
-                    mib(s.free),
-                    percent(Some(1.0 - s.free as f64 / s.size.max(1) as f64)),
-                    format!("{} B at {:#x}", s.smallest_pin, s.smallest_pin_address),
-                ]);
-            }
-            text += &(grid.print(markdown) + "\n");
-        }
-    }
-    text
-}
-
-fn shares(list: &[crate::live::Share], whole: u64, title: &str, markdown: bool) -> String {
-    let mut grid = Grid::new(&[title, "buffers", "MiB", "share"]);
-    for share in list {
-        let part = (whole > 0).then(|| share.bytes as f64 / whole as f64);
-        grid.row(vec![
-            share.what.clone(),
-            share.buffers.to_string(),
-            mib(share.bytes),
-            percent(part),
-        ]);
-    }
-    grid.print(markdown) + "\n"
 }

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use clap::Args;
 use vramlab_sim::units::Bytes;
 
-use super::print;
+use super::{print, remark};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
-use crate::measured::{self, Beside, Buffers};
+use crate::measured::{self, Beside, Buffers, Found};
 use crate::output::{Format, Grid, mib, to_csv, to_json};
 use crate::serving::{recorded, table};
 
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct MeasuredArgs {
-    /// Set-ups beside recordings (NAME.json), or folders of them; or folders of measured runs of servers (NAME_requests.jsonl, NAME_meta.json, NAME_timeseries.csv).
+    /// Set-ups beside recordings (NAME.json), or folders of them; or measured runs of servers: NAME_requests.jsonl with NAME_meta.json and NAME_timeseries.csv beside it, or folders of them.
     #[arg(value_name = "FILE|DIR", required = true)]
     paths: Vec<PathBuf>,
     /// Compares the number of large buffers by phase and size, and shows where they differ.
@@ -45,14 +45,23 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
             return Ok(Code::Done);
         }
     }
-    let mut setups = Vec::new();
+    let mut found = Found::default();
     for path in paths {
-        setups.extend(measured::read(path)?);
+        let Found { setups, left_out } = measured::read(path)?;
+        found.setups.extend(setups);
+        found.left_out.extend(left_out);
     }
+    let Found { setups, left_out } = found;
     if setups.is_empty() {
         let named: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
-        let named = named.join(", ");
-        return Err(Failure::input(format!("{named}: no set-up that a workload can express")));
+        let mut message = format!("{}: no set-up that a workload can express", named.join(", "));
+        for (name, why) in &left_out {
+            message += &format!("\n{name}: {why}");
+        }
+        return Err(Failure::input(message));
+    }
+    for (name, why) in &left_out {
+        remark(&format!("vramlab: left out: {name}: {why}"));
     }
     let markdown = common.format == Format::Markdown;
     if args.buffers {

@@ -3,12 +3,17 @@
 pub mod advise;
 pub mod compare;
 pub mod convert;
+pub mod explain;
+pub mod fit;
 pub mod inspect;
 pub mod list;
 pub mod measured;
+pub mod merge;
 pub mod passes;
 pub mod program;
 pub mod replay;
+pub mod sweep;
+pub mod tables;
 pub mod validate;
 pub mod verify;
 
@@ -43,7 +48,9 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something on standard error; where that cannot be written there is nobody to tell.
+/// Says something on standard error; where that cannot be written there is nobody to tell. A file's name or text in it moves no cursor.
 pub fn remark(text: &str) {
+    let shown = |c: char| if c.is_control() && c != '\n' { '·' } else { c };
+    let text: String = text.chars().map(shown).collect();
     let _ = writeln!(std::io::stderr(), "{text}");
 }

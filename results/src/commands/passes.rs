@@ -1,23 +1,33 @@
 //! `vramlab compare MODEL --passes a,b`: one run of the model for each choice of passes, and what it saved and cost beside none.
 //!
 //! The peak is that of live requests (no strategy can reserve less), then what the strategy reserved. Time per step is simulated, by a roofline of the device:
-//! from the first step's forward to the run's end, divided by the steps.
+//! of the steps after the first; in decoding from the first prompt, when the model is loaded, by the tokens of each sequence.
+//!
+//! A choice that is refused is a row with the reason, and the others run. A run that went out of memory has no figures: what it held and how long it took is
+//! not that of the whole run.
 
-use serde::Serialize;
+mod table;
+
+use std::path::Path;
+
 use vramlab_allocators::Spec;
+use vramlab_workloads::graph::{Plan, listing, passes};
 use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self, Workload};
 
 use super::compare::{CompareArgs, strategies};
-use super::print;
+use super::{print, remark};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
+use crate::frame::metrics;
 use crate::inputs::Bad;
-use crate::job::{Input, Place, Times};
-use crate::output::{Format, Grid, mib, percent, to_csv, to_json};
+use crate::job::{Input, Place};
+use crate::made;
+use crate::output::{Format, to_csv, to_json, write_whole};
 use crate::row::Row;
 use crate::runs;
+use table::{Base, Gave, table};
 
 /// Strategy and model, unless others are named.
 const STRATEGY: &str = "torch.caching";
@@ -53,15 +63,10 @@ impl Model {
     ///
     /// # Errors
     /// When a parameter or a pass is refused.
-    pub fn plan(
-        &self,
-        passes: &str,
-    ) -> Result<(vramlab_workloads::graph::Plan, Vec<String>), Failure> {
+    pub fn plan(&self, passes: &str) -> Result<(Plan, Vec<String>), Failure> {
         let (plan, reports) =
             (self.make_plan)(&self.with_passes(passes)?).map_err(Failure::usage)?;
-        let changed = |report: &vramlab_workloads::graph::passes::Report| {
-            format!("{}: {}", report.pass, report.changed)
-        };
+        let changed = |report: &passes::Report| format!("{}: {}", report.pass, report.changed);
         Ok((plan, reports.iter().map(changed).collect()))
     }
 
@@ -71,46 +76,35 @@ impl Model {
         Ok(params)
     }
 
-    fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
-        let (workload, params) = (self.workload, self.with_passes(passes)?);
-        let make = move || {
-            let source = (workload.build)(&params, 0, &rates).map_err(Failure::usage)?;
-            Ok(source as Box<dyn vramlab_sim::Source>)
-        };
-        make()?;
-        Ok(Input {
-            seed: Some(0),
-            accesses: workload.carries.accesses,
-            times: Times::AsGiven,
-            ..Input::new(format!("{} {passes}", workload.name), Box::new(make))
-        })
+    /// Its run with these passes.
+    ///
+    /// # Errors
+    /// When a parameter or a pass is refused.
+    pub fn input(&self, passes: &str, rates: Rates) -> Result<Input<'static>, Failure> {
+        let name = format!("{} {passes}", self.workload.name);
+        made::input(self.workload, &self.with_passes(passes)?, 0, &rates, &name)
     }
-}
-
-/// What a choice of passes gave. Sizes are bytes, times ns.
-#[derive(Clone, Debug, Serialize)]
-struct Gave {
-    model: &'static str,
-    passes: String,
-    strategy: String,
-    device: String,
-    outcome: &'static str,
-    peak_requested: u64,
-    peak_reserved: u64,
-    step_ns: u64,
-    /// Of the peak without passes.
-    saved: f64,
-    /// Of the reserved peak without passes.
-    saved_reserved: f64,
-    /// Step time beside that without passes, minus 1.
-    slower: f64,
-    changed: Vec<String>,
 }
 
 /// The choices, `none` first.
 fn choices(given: &[String]) -> Vec<&str> {
     let given = given.iter().map(String::as_str).filter(|passes| *passes != "none");
     std::iter::once("none").chain(given).collect()
+}
+
+/// A choice of passes that can be run.
+struct Choice<'a> {
+    passes: &'a str,
+    input: Input<'static>,
+    plan: Plan,
+    changed: Vec<String>,
+}
+
+/// What is asked for with `--passes`, beside the models.
+struct Asked<'a> {
+    args: &'a CompareArgs,
+    specs: Vec<Spec>,
+    place: Place,
 }
 
 /// Runs what `compare` was asked for with `--passes`.
@@ -121,122 +115,161 @@ pub fn run(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
     if !args.trace.is_empty() {
         return Err(Failure::usage("--passes change a model's graph, and --trace is a recording"));
     }
-    if args.out.is_some() || args.min_capacity || args.seeds > 1 {
-        return Err(Failure::usage("--passes stands without --out, --min-capacity and --seeds"));
+    if args.seeds > 1 {
+        return Err(Failure::usage(
+            "--passes stands without --seeds: a model's steps are the same for every seed",
+        ));
     }
-    let specs = strategies(&args.strategy, &[STRATEGY])?;
+    if let Some(out) = &args.out {
+        // found out before the work, not after it
+        std::fs::create_dir_all(out).map_err(|e| Failure::write(out, &e).with_option("--out"))?;
+    }
+    for choice in &args.passes {
+        passes::parse(choice).map_err(Failure::usage)?;
+    }
+    let place = Place { min_capacity: args.min_capacity, ..place.clone() };
+    let asked = Asked { args, specs: strategies(&args.strategy, &[STRATEGY])?, place };
     let names: Vec<&str> = match args.workloads.as_slice() {
         [] => vec![MODEL],
         names => names.iter().map(String::as_str).collect(),
     };
-    compare(&names, &args.set, &args.passes, &specs, place, common)
-}
-
-fn compare(
-    names: &[&str],
-    set: &[String],
-    passes: &[String],
-    specs: &[Spec],
-    place: &Place,
-    common: &Common,
-) -> Outcome {
-    let mut text = String::new();
     let mut bad = Bad::default();
-    let (mut all, mut broke) = (Vec::new(), false);
-    let rates = Rates::of(&place.profile);
+    let (mut tables, mut broke) = (Vec::new(), false);
     for name in names {
-        let model = Model::find(name, set)?;
-        let mut inputs = Vec::new();
-        for passes in choices(passes) {
-            inputs.push((passes, model.input(passes, rates)?, model.plan(passes)?.1));
-        }
-        for spec in specs {
-            let pairs: Vec<_> = inputs.iter().map(|(_, input, _)| (input, spec, place)).collect();
-            let rows = runs::run_all(&pairs, &mut bad, common.quiet)?;
-            broke |= rows.iter().any(Row::broke);
-            let mut gave: Vec<Gave> = Vec::new();
-            for (row, (passes, _, changed)) in rows.iter().zip(&inputs) {
-                if row.ran() {
-                    gave.push(one(&model, passes, row, changed.clone(), gave.first()));
-                    continue;
-                }
-                let why = row.reason.as_deref().unwrap_or("no reason given");
-                let run = format!("{name}, passes {passes}, through {}", row.strategy);
-                bad.add(Failure::input(format!("{run}: {}: {why}", row.outcome)))?;
-            }
-            text += &table(&gave, common.format == Format::Markdown);
-            all.extend(gave);
-        }
+        let (mut of_model, partial) = asked.compare(name, &mut bad, common)?;
+        tables.append(&mut of_model);
+        broke |= partial;
     }
-    print(&match common.format {
+    let all: Vec<Gave> = tables.concat();
+    let text = |format: Format| match format {
         Format::Json => to_json(&all),
         Format::Csv => to_csv(&all),
-        Format::Table | Format::Markdown => text,
-    })?;
-    runs::end(&bad, all.is_empty(), broke, Code::Done)
-}
-
-fn one(model: &Model, passes: &str, row: &Row, changed: Vec<String>, none: Option<&Gave>) -> Gave {
-    let begin = row.marks.iter().find(|mark| mark.name.starts_with("step 0 "));
-    let begin = begin.map_or(0, |mark| mark.time_ns);
-    let steps = model.params.text("steps").parse().unwrap_or(1_u64);
-    let step_ns = row.time_ns.saturating_sub(begin) / steps.max(1);
-    let part = |mine: u64, of: fn(&Gave) -> u64| {
-        none.map_or(1.0, |none| mine as f64 / of(none).max(1) as f64)
-    };
-    Gave {
-        model: model.workload.name,
-        passes: passes.to_owned(),
-        strategy: row.strategy.clone(),
-        device: row.device.clone(),
-        outcome: row.outcome,
-        peak_requested: row.live_floor,
-        peak_reserved: row.peak_reserved,
-        step_ns,
-        saved: 1.0 - part(row.live_floor, |none| none.peak_requested),
-        saved_reserved: 1.0 - part(row.peak_reserved, |none| none.peak_reserved),
-        slower: part(step_ns, |none| none.step_ns) - 1.0,
-        changed,
-    }
-}
-
-fn table(gave: &[Gave], markdown: bool) -> String {
-    let Some(first) = gave.first() else { return String::new() };
-    let mut heading = format!("{} through {}, on {}", first.model, first.strategy, first.device);
-    if markdown {
-        heading = format!("### {heading}\n");
-    }
-    let mut grid = Grid::new(&[
-        "passes<",
-        "outcome<",
-        "peak MiB",
-        "saved",
-        "reserved MiB",
-        "saved",
-        "ms/step",
-        "time",
-    ]);
-    for (i, one) in gave.iter().enumerate() {
-        let against = |value: f64| if i == 0 { "-".to_owned() } else { percent(Some(value)) };
-        grid.row(vec![
-            one.passes.clone(),
-            one.outcome.to_owned(),
-            mib(one.peak_requested),
-            against(one.saved),
-            mib(one.peak_reserved),
-            against(one.saved_reserved),
-            format!("{:.1}", one.step_ns as f64 / 1e6),
-            if i == 0 { "-".to_owned() } else { format!("{:+.1} %", one.slower * 100.0) },
-        ]);
-    }
-    let mut text = format!("{heading}\n{}\n", grid.print(markdown));
-    text += "\n";
-    for one in gave {
-        for changed in &one.changed {
-            let several = one.passes.contains('+');
-            let before = if several { format!("{}: ", one.passes) } else { String::new() };
-            text += &format!("{}{before}{changed}\n", if markdown { "- " } else { "" });
+        Format::Table | Format::Markdown => {
+            let markdown = format == Format::Markdown;
+            tables.iter().map(|gave| table(gave, &asked.place, markdown)).collect()
         }
+    };
+    print(&text(common.format))?;
+    if let Some(out) = &args.out {
+        write(out, text, common)?;
     }
-    text + "\n"
+    let nothing = !all.iter().any(|gave| gave.refused.is_none());
+    runs::end(&bad, nothing, broke, Code::Done)
+}
+
+/// Writes the same in all formats.
+fn write(out: &Path, text: impl Fn(Format) -> String, common: &Common) -> Result<(), Failure> {
+    for (name, format) in [("json", Format::Json), ("csv", Format::Csv), ("md", Format::Markdown)] {
+        write_whole(&out.join(format!("compare.{name}")), text(format).as_bytes())?;
+    }
+    if !common.quiet {
+        remark(&format!(
+            "written: {0}/compare.json, {0}/compare.csv, {0}/compare.md",
+            out.display()
+        ));
+    }
+    Ok(())
+}
+
+impl Asked<'_> {
+    /// What each choice gave, through each strategy; and whether something is missing.
+    fn compare(
+        &self,
+        name: &str,
+        bad: &mut Bad,
+        common: &Common,
+    ) -> Result<(Vec<Vec<Gave>>, bool), Failure> {
+        let model = Model::find(name, &self.args.set)?;
+        let rates = Rates::of(&self.place.profile);
+        let (mut ready, mut refused) = (Vec::new(), Vec::new());
+        for passes in choices(&self.args.passes) {
+            let made = model.plan(passes).and_then(|(plan, changed)| {
+                Ok(Choice { passes, input: model.input(passes, rates)?, plan, changed })
+            });
+            match made {
+                Ok(choice) => ready.push(choice),
+                // without passes it is the model that is wrong
+                Err(failure) if passes == "none" => return Err(failure),
+                Err(failure) => refused.push((passes, failure.message)),
+            }
+        }
+        let (mut tables, mut broke) = (Vec::new(), !refused.is_empty());
+        for spec in &self.specs {
+            let pairs: Vec<_> = ready.iter().map(|c| (&c.input, spec, &self.place)).collect();
+            let rows = runs::run_all(&pairs, bad, common.quiet)?;
+            broke |= rows.iter().any(Row::broke);
+            let mut gave: Vec<Gave> = Vec::new();
+            let mut base: Option<Base> = None;
+            for (row, choice) in rows.iter().zip(&ready) {
+                if !row.ran() {
+                    let why = row.reason.as_deref().unwrap_or("no reason given");
+                    let run = format!("{name}, passes {}, through {}", choice.passes, row.strategy);
+                    bad.add(Failure::input(format!("{run}: {}: {why}", row.outcome)))?;
+                    continue;
+                }
+                let one = self.one(&model, choice, row, base.as_ref())?;
+                base = base.or_else(|| Some(Base::of(&one)));
+                gave.push(one);
+            }
+            if let Some(first) = gave.first().cloned() {
+                let left = refused.iter().map(|(passes, why)| first.refused(passes, why));
+                gave.extend(left);
+                // as they were asked for
+                let order = choices(&self.args.passes);
+                gave.sort_by_key(|one| order.iter().position(|passes| *passes == one.passes));
+            }
+            tables.push(gave);
+        }
+        Ok((tables, broke))
+    }
+
+    fn one(
+        &self,
+        model: &Model,
+        choice: &Choice<'_>,
+        row: &Row,
+        base: Option<&Base>,
+    ) -> Result<Gave, Failure> {
+        let run = &choice.plan.run;
+        let (per, step_ns) = match run.tokens {
+            0 => ("step", metrics::step_ns(row).map(|(_, ns)| ns)),
+            tokens => {
+                ("token", from(row, run.mark.as_deref().unwrap_or_default()).map(|ns| ns / tokens))
+            }
+        };
+        let done = row.outcome == "ok";
+        let figure = |value: u64| done.then_some(value);
+        let devices = run.spread.devices();
+        let exchanged = match devices {
+            1 => 0,
+            _ => listing::exchanged(&choice.plan).map_err(Failure::usage)?,
+        };
+        let gave = Gave {
+            model: model.workload.name,
+            passes: choice.passes.to_owned(),
+            strategy: row.strategy.clone(),
+            device: row.device.clone(),
+            capacity: row.capacity,
+            outcome: row.outcome,
+            refused: None,
+            peak_requested: figure(row.live_floor),
+            peak_reserved: figure(row.peak_reserved),
+            min_capacity: row.min_capacity,
+            per,
+            step_ns: step_ns.filter(|_| done),
+            saved: None,
+            saved_reserved: None,
+            slower: None,
+            devices,
+            exchanged_bytes: exchanged,
+            changed: choice.changed.clone(),
+        };
+        Ok(gave.beside(base))
+    }
+}
+
+/// From the first mark that begins so to the run's end (ns).
+fn from(row: &Row, mark: &str) -> Option<u64> {
+    let begin = row.marks.iter().find(|known| known.name.starts_with(mark))?;
+    Some(row.time_ns.saturating_sub(begin.time_ns))
 }

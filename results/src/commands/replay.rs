@@ -70,7 +70,7 @@ pub struct ReplayArgs {
 /// Files that cannot be read or are no recording, bad specs, an output that cannot be written.
 pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
     if let Some(library) = &args.plugin {
-        return validate::run(plugin_args(args, library, common)?);
+        return validate::start(&plugin_args(args, library, common)?);
     }
     if args.verify {
         return verify::run(

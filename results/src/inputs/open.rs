@@ -7,7 +7,7 @@ use std::path::Path;
 use vramlab_sim::trace::not_utf8;
 use vramlab_sim::units;
 use vramlab_workloads::readers::bytes::{self, Bytes};
-use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect};
+use vramlab_workloads::readers::format::{Carries, Format, HEAD_BYTES, detect, seems};
 use vramlab_workloads::readers::torch_history::check_ranges;
 use vramlab_workloads::readers::torch_snapshot as torch;
 
@@ -64,6 +64,22 @@ pub fn small_text(path: &Path, most: units::Bytes, expected: &str) -> Result<Str
 const KNOWN: &str =
     "a recording, such as a PyTorch snapshot or JSON Lines of ops; vramlab list formats has all";
 
+/// Are there words of a program that ran out of memory?
+fn is_message(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head).to_ascii_lowercase();
+    ["out of memory", "resource_exhausted", "oom when"].iter().any(|words| text.contains(words))
+}
+
+/// Does the file lie beside others of a measured run, or beside the recording whose set-up it is?
+fn is_of_measured(path: &Path) -> bool {
+    let name = file_name(path);
+    let run = ["_meta.json", "_timeseries.csv"].iter().find_map(|ending| name.strip_suffix(ending));
+    let requests = run.map(|run| path.with_file_name(format!("{run}_requests.jsonl")));
+    let setup = name.strip_suffix(".json").map(|name| format!("{name}.pickle.gz"));
+    let recording = setup.map(|name| path.with_file_name(name));
+    requests.is_some_and(|path| path.is_file()) || recording.is_some_and(|path| path.is_file())
+}
+
 /// Opens a file and tells its format by its content.
 ///
 /// # Errors
@@ -81,8 +97,14 @@ pub fn open_begun(path: &Path, begun: Begun) -> Result<Opened, Failure> {
     let named =
         |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let Some(format) = format else {
-        let shown: String = String::from_utf8_lossy(&head).chars().take(40).collect();
-        return Err(named(&format!("found text that begins with {shown:?}, expected {KNOWN}")));
+        let hint = if is_of_measured(path) {
+            "; vramlab measured takes the folder that it lies in"
+        } else if is_message(&head) {
+            "; vramlab explain reads messages of programs that ran out of memory"
+        } else {
+            ""
+        };
+        return Err(named(&format!("found {}, expected {KNOWN}{hint}", seems(&head))));
     };
     match format {
         Format::Trace => {

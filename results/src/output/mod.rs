@@ -41,29 +41,36 @@ impl Grid {
         self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
-    /// As text for a terminal, or Markdown. A line that is too wide for a terminal is folded: first titles, then the widest column of words.
+    /// As text for a terminal, or Markdown. A line that is too wide for a terminal is folded: first titles, then the columns of words, the widest first.
     pub fn print(&self, markdown: bool) -> String {
         let text = self.text(markdown);
         if markdown || width(&text) <= LINE_CHARS_MAX {
             return text;
         }
-        let (mut titles, mut rows) = (self.titles.clone(), self.rows.clone());
+        let (mut titles, rows) = (self.titles.clone(), self.rows.clone());
         let cells =
             |column: usize| rows.iter().map(move |row| width(&row[column])).max().unwrap_or(0);
         for (column, title) in titles.iter_mut().enumerate() {
             *title = fold(title, cells(column));
         }
-        let words = (0..titles.len()).filter(|column| titles[*column].ends_with('<'));
-        let widest =
-            words.max_by_key(|column| cells(*column)).map(|column| (column, cells(column)));
-        let folded = Self { titles, rows: rows.clone() };
-        let text = folded.text(markdown);
-        let over = width(&text).saturating_sub(LINE_CHARS_MAX);
-        let Some((column, now)) = widest.filter(|_| over > 0) else { return text };
-        for row in &mut rows {
-            row[column] = fold(&row[column], now.saturating_sub(over));
+        let words: Vec<usize> =
+            (0..titles.len()).filter(|column| titles[*column].ends_with('<')).collect();
+        let mut folded = Self { titles, rows: rows.clone() };
+        for _ in &words {
+            let text = folded.text(markdown);
+            let over = width(&text).saturating_sub(LINE_CHARS_MAX);
+            let longest =
+                |column: usize| folded.rows.iter().map(|r| width(&r[column])).max().unwrap_or(0);
+            let widest = words.iter().map(|column| (longest(*column), *column)).max();
+            let Some((now, column)) = widest.filter(|(now, _)| over > 0 && *now > WORDS_MIN) else {
+                return text;
+            };
+            let most = now.saturating_sub(over).max(WORDS_MIN);
+            for (cells, whole) in folded.rows.iter_mut().zip(&rows) {
+                cells[column] = fold(&whole[column], most);
+            }
         }
-        Self { rows, ..folded }.text(markdown)
+        folded.text(markdown)
     }
 
     fn text(&self, markdown: bool) -> String {
@@ -87,13 +94,16 @@ impl Grid {
 /// Longest line of a table for a terminal, in characters, where folding can do it.
 const LINE_CHARS_MAX: usize = 160;
 
+/// A column of words is folded to no fewer characters than this.
+const WORDS_MIN: usize = 32;
+
 /// Characters of the longest line.
 fn width(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
 /// In lines of at most `most` characters, broken behind spaces, commas and slashes; longer pieces stay whole.
-fn fold(text: &str, most: usize) -> String {
+pub(crate) fn fold(text: &str, most: usize) -> String {
     let mut lines = vec![String::new()];
     for piece in text.split_inclusive([' ', ',', '/']) {
         let line = lines.last_mut().map(|line| (width(line), line));
@@ -110,7 +120,8 @@ fn fold(text: &str, most: usize) -> String {
 /// Longest text of a cell, in characters.
 const CELL_CHARS_MAX: usize = 160;
 
-fn plain(cell: &str) -> String {
+/// A text that may hold anything, for a terminal: control characters are shown as dots, a long one is cut.
+pub fn plain(cell: &str) -> String {
     let shown = |c: char| if c.is_control() { '·' } else { c };
     let mut text: String = cell.chars().map(shown).take(CELL_CHARS_MAX).collect();
     if cell.chars().nth(CELL_CHARS_MAX).is_some() {

@@ -14,6 +14,9 @@
 //! | P99 | the value that 99 % of the requests do not pass (nearest rank) |
 //! | KV use | blocks in use over blocks that can be used, once a second |
 //!
+//! The size of the cache follows from the card, the share and the weights, and from the 1.24 GB of activations and context that are given to half of their last digit:
+//! so ours is a range of blocks. Everything else is at 1.24 GB.
+//!
 //! The fit sees the first 100 requests of a run, as they arrived, with the requests that came beside them; what is compared are the others. Nothing else is
 //! fitted: admission, preemption and queueing follow from the server's settings.
 

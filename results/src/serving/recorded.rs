@@ -1,5 +1,6 @@
 //! A measured run of vLLM: `NAME_requests.jsonl`, with `NAME_meta.json` and `NAME_timeseries.csv` beside it where they are.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,18 +66,26 @@ impl Times {
     }
 }
 
-/// Is it a folder with measured runs of servers?
+/// Is it a folder with measured runs of servers, or one's file of requests?
 pub fn is_runs(path: &Path) -> bool {
-    let named = |name: std::ffi::OsString| name.to_string_lossy().ends_with(REQUESTS);
+    let named = |name: &OsStr| name.to_string_lossy().ends_with(REQUESTS);
+    if path.is_file() {
+        return path.file_name().is_some_and(named);
+    }
     std::fs::read_dir(path)
-        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|e| named(e.file_name()))))
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|e| named(&e.file_name()))))
 }
 
-/// All runs of a folder, by name.
+/// All runs of a folder, by name; or the one of a file of requests.
 ///
 /// # Errors
 /// A folder that cannot be read, has no run, or has a bad one.
 pub fn runs(folder: &Path) -> Result<Vec<Run>, Failure> {
+    if folder.is_file() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(REQUESTS).unwrap_or(&name).to_owned();
+        return Ok(vec![Run::read(folder.parent().unwrap_or(Path::new("")), name)?]);
+    }
     let bad = |what: String| Failure::input(format!("{}: {what}", folder.display()));
     let entries = std::fs::read_dir(folder).map_err(|error| bad(error.to_string()))?;
     let mut names = Vec::new();

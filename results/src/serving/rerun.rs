@@ -19,9 +19,11 @@ use vramlab_workloads::serving::server::Server;
 use super::recorded::{Run, Times};
 use crate::failure::Failure;
 
-/// Bytes of activations, graphs and context on the card of the run that says its number of blocks: 1.24 GB, as the run's bytes and blocks give it to three
-/// digits. The bytes of weights and activations are each rounded up to the device's granule beside it.
-const RESERVE: u64 = 1_235_000_000;
+/// Bytes of activations, graphs and context beside the weights: 1.24 GB, which the project's facts give for the run that says its number of blocks. No file
+/// of a run has it to the byte, so that it is known to half of its last digit ([`RESERVE_ROUNDING`]); other cards' runs are given the same.
+pub(super) const RESERVE: u64 = 1_240_000_000;
+/// Half of the last digit of [`RESERVE`].
+pub(super) const RESERVE_ROUNDING: u64 = 5_000_000;
 
 /// What a rerun gave.
 pub(super) struct Rerun {
@@ -33,7 +35,17 @@ pub(super) struct Rerun {
 
 /// Reruns a measured run with steps of this time (the parameter `step` of the workload); ends when the first `wanted` requests are answered.
 pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Failure> {
-    let server = server(run_, step)?.with_log();
+    rerun_with(run_, step, wanted, RESERVE)
+}
+
+/// As [`rerun`], with other bytes beside the weights.
+pub(super) fn rerun_with(
+    run_: &Run,
+    step: &str,
+    wanted: usize,
+    reserve: u64,
+) -> Result<Rerun, Failure> {
+    let server = server(run_, step, reserve)?;
     let mut source = Until { server, wanted };
     let spec = format!("serving.paged:gpu_memory_utilization={}", run_.utilization);
     let spec = spec.parse().map_err(|error| bad(run_, &error))?;
@@ -50,12 +62,9 @@ pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Fail
     };
     let report = run(&mut source, setup).map_err(|error| bad(run_, &error))?;
     let mut times = vec![None; run_.log.len()];
-    for done in source.server.log() {
-        times[done.number as usize] = Some(Times {
-            ttft: done.first.0.saturating_sub(done.arrival.0),
-            e2e: done.last.0.saturating_sub(done.arrival.0),
-            outputs: done.outputs,
-        });
+    for done in source.server.done() {
+        times[done.number as usize] =
+            Some(Times { ttft: done.ttft(), e2e: done.e2e(), outputs: done.outputs });
     }
     Ok(Rerun { times, report })
 }
@@ -65,7 +74,7 @@ fn bad(run: &Run, error: &dyn std::fmt::Display) -> Failure {
     Failure::input(format!("{}: {error}", run.name))
 }
 
-fn server(run: &Run, step: &str) -> Result<Server, Failure> {
+fn server(run: &Run, step: &str, reserve: u64) -> Result<Server, Failure> {
     let context = run.device.options.context;
     let settings = [
         ("model", run.model.name.to_owned()),
@@ -75,7 +84,7 @@ fn server(run: &Run, step: &str) -> Result<Server, Failure> {
             run.max_num_batched_tokens.saturating_mul(run.copies).to_string(),
         ),
         ("max_model_len", run.max_model_len.map_or("auto".to_owned(), |len| len.to_string())),
-        ("activations", RESERVE.saturating_sub(context).to_string()),
+        ("activations", reserve.saturating_sub(context).to_string()),
         ("step", step.to_owned()),
         ("mark", "1".to_owned()),
     ];
@@ -95,7 +104,7 @@ struct Until {
 
 impl Source for Until {
     fn next(&mut self, now: Nanos, last: Answered) -> Result<Step, SourceError> {
-        let log = self.server.log();
+        let log = self.server.done();
         let early = |number: u64| (number as usize) < self.wanted;
         if log.len() >= self.wanted
             && log.iter().filter(|done| early(done.number)).count() >= self.wanted

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::fit::{self, Fit, Rule, SEEN, fit};
 use super::recorded::{Run, Times};
-use super::rerun::{Rerun, rerun};
+use super::rerun::{RESERVE, RESERVE_ROUNDING, Rerun, rerun, rerun_with};
 use crate::failure::Failure;
 use crate::output::Grid;
 
@@ -106,21 +106,32 @@ fn of_run(run: &Run, fits: Ours<Option<Fit>>) -> Result<Vec<Line>, Failure> {
     let [a, b, c, d] =
         fits.map(|fit| fit.map(|fit| rerun(run, &fit.step(), usize::MAX)).transpose());
     let reruns = [a?, b?, c?, d?];
-    let mut lines = vec![capacity(run, &reruns)];
+    let mut lines = capacities(run, &fits)?;
     lines.extend(constants(run, &fits));
     lines.extend(latencies(run, &reruns));
     lines.extend(curve(run, &reruns));
     Ok(lines)
 }
 
-/// Blocks of the cache (the null block with them).
-fn capacity(run: &Run, reruns: &Ours<Option<Rerun>>) -> Line {
-    let blocks = |rerun: &Rerun| {
-        let kv = rerun.report.kv?;
-        Some((kv.blocks_free + kv.blocks_used.current + 1) as f64)
-    };
+/// Blocks of the cache (the null block with them) at both ends of what is known of the bytes beside the weights.
+fn capacities(run: &Run, fits: &Ours<Option<Fit>>) -> Result<Vec<Line>, Failure> {
     let measured = run.blocks.map(|blocks| blocks as f64);
-    Line::new(run, "KV capacity", "blocks", measured, each(reruns, blocks))
+    let at = |reserve: u64| -> Result<Line, Failure> {
+        // the cache has its blocks before the first request: one is enough
+        let blocks = match fits.iter().flatten().next() {
+            Some(fit) => blocks(&rerun_with(run, &fit.step(), 1, reserve)?),
+            None => None,
+        };
+        let ours = fits.map(|fit| fit.and(blocks));
+        let quantity = format!("{CAPACITY}, {:.3} GB beside the weights", reserve as f64 / 1e9);
+        Ok(Line::new(run, quantity, "blocks", measured, ours))
+    };
+    Ok(vec![at(RESERVE + RESERVE_ROUNDING)?, at(RESERVE - RESERVE_ROUNDING)?])
+}
+
+fn blocks(rerun: &Rerun) -> Option<f64> {
+    let kv = rerun.report.kv?;
+    Some((kv.blocks_free + kv.blocks_used.current + 1) as f64)
 }
 
 fn each(reruns: &Ours<Option<Rerun>>, of: impl Fn(&Rerun) -> Option<f64>) -> Ours<Option<f64>> {
@@ -131,7 +142,7 @@ fn constants(run: &Run, fits: &Ours<Option<Fit>>) -> Vec<Line> {
     let names = ["step", "token", "token looked at"];
     let constant = |i: usize| {
         let ours = fits.map(|fit| fit.map(|fit| fit.constants[i]));
-        Line::new(run, format!("constant: {}", names[i]), "ns", None, ours)
+        Line::new(run, format!("{CONSTANT}{}", names[i]), "ns", None, ours)
     };
     let mut lines: Vec<Line> = (0..3).map(constant).collect();
     for (i, part) in ["up to the first token", "from there"].into_iter().enumerate() {
@@ -246,8 +257,48 @@ pub fn print(lines: &[Line], markdown: bool) -> String {
             error(line.roofline_error),
         ]);
     }
-    grid.print(markdown) + "\n"
+    grid.print(markdown) + "\n\n" + &legend(lines)
 }
+
+/// What the columns are, and how the fitted constants are given to `compare llm`.
+fn legend(lines: &[Line]) -> String {
+    let mut text = format!(
+        "fitted, longer: step times with three constants, fitted on the first {SEEN} requests of the run; latencies are of the requests after them\n\
+         \x20 fitted: constant 1 + constant 2 x tokens + constant 3 x tokens looked at; longer: the longer of the first two, + constant 3 x tokens looked at\n\
+         carried: the constants fitted on another card's run of the same model, times the ratio of the two data sheets\n\
+         roofline: the longer of reading the weights and computing the tokens at the full rates of the data sheet; nothing is fitted\n\
+         {CAPACITY}: activations and context are known as 1.24 GB, to half of the last digit, so that ours is a range; all else is at 1.24 GB\n"
+    );
+    let mut runs: Vec<&str> = lines.iter().map(|line| line.run.as_str()).collect();
+    runs.dedup();
+    for run in runs {
+        for (name, prefix, of) in STEPS {
+            let constants: Vec<String> = lines
+                .iter()
+                .filter(|line| line.run == run && line.quantity.starts_with(CONSTANT))
+                .filter_map(|line| Some(short(of(line)?)))
+                .collect();
+            if !constants.is_empty() {
+                let step = constants.join("/");
+                text += &format!("{run}: {name} is compare llm --set step={prefix}{step}\n");
+            }
+        }
+    }
+    text
+}
+
+/// A column of constants: its title, what stands before them in the workload's parameter, and where they are.
+type Step = (&'static str, &'static str, fn(&Line) -> Option<f64>);
+
+const STEPS: [Step; 3] = [
+    ("fitted", "", |line| line.fitted),
+    ("longer", "longer:", |line| line.longer),
+    ("carried", "", |line| line.carried),
+];
+/// What quantities begin with that are sizes of the cache.
+pub const CAPACITY: &str = "KV capacity";
+/// What quantities begin with that are constants.
+const CONSTANT: &str = "constant: ";
 
 /// Four digits, or all of a whole number.
 fn short(value: f64) -> String {

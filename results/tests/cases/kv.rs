@@ -1,14 +1,12 @@
-//! Cases whose input is requests of a paged cache: those that come one after the other need no scheduler.
+//! Cases whose input is requests of a paged cache: one after the other here, side by side in `scheduled`.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use vramlab_allocators::{Options, Spec, build, registry::build_cache};
-use vramlab_sim::SimMachine;
-use vramlab_sim::allocator::Allocator;
-use vramlab_sim::kv::{Admitted, Below, KeyRun, KvCache, KvError, NewSequence};
+use vramlab_sim::kv::{Admitted, KeyRun, NewSequence};
 
-use super::Tally;
+use super::cache::Cache;
+use super::{Tally, scheduled};
 
 /// Bytes of a token; no figure of a case depends on it.
 const TOKEN_BYTES: u64 = 64;
@@ -28,9 +26,9 @@ pub(crate) fn run(
     checks: &[&Value],
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let requests = input["requests_sequential"].as_array().ok_or(
-        "its requests run side by side: that needs a scheduler, which comes with a later part",
-    )?;
+    let Some(requests) = input["requests_sequential"].as_array() else {
+        return scheduled::run(id, input, checks, tally);
+    };
     let runs = input["repeat_runs"].as_u64().unwrap_or(1).max(1);
     let outcomes: Vec<Vec<Seen>> =
         (0..runs).map(|_| Server::new(input)?.serve(requests)).collect::<Result<_, String>>()?;
@@ -67,10 +65,7 @@ fn found(check: &Value, requests: &[Value], outcomes: &[Vec<Seen>]) -> Result<Va
 
 /// A cache that serves one request at a time.
 struct Server {
-    cache: Box<dyn KvCache>,
-    arena: Box<dyn Allocator>,
-    machine: SimMachine,
-    ordinal: u64,
+    cache: Cache,
     block_size: u64,
     /// What the block at each address held last.
     contents: BTreeMap<u64, String>,
@@ -78,35 +73,8 @@ struct Server {
 
 impl Server {
     fn new(input: &Value) -> Result<Self, String> {
-        let number = |key: &str| input[key].as_u64().unwrap_or(0);
-        let (block_size, usable) = (
-            number("block_size").max(1),
-            number("num_blocks").saturating_sub(number("reserved_blocks")),
-        );
-        let options = Options::from_pairs([
-            ("block_size", block_size.to_string()),
-            // block 0 is never used
-            ("num_gpu_blocks_override", (usable + 1).to_string()),
-            ("enable_prefix_caching", (input["prefix_cache"] == true).to_string()),
-        ]);
-        let spec = Spec::new("serving.paged", options);
-        Ok(Self {
-            cache: build_cache(&spec).map_err(|e| e.to_string())?,
-            arena: build(&spec).map_err(|e| e.to_string())?,
-            machine: SimMachine::of_capacity(1 << 30),
-            ordinal: 0,
-            block_size,
-            contents: BTreeMap::new(),
-        })
-    }
-
-    fn call<T>(
-        &mut self,
-        act: impl FnOnce(&mut dyn KvCache, &mut Below<'_>) -> Result<T, KvError>,
-    ) -> Result<T, String> {
-        let Self { cache, arena, machine, ordinal, .. } = self;
-        let mut below = Below { arena: &mut **arena, driver: machine, ordinal };
-        act(&mut **cache, &mut below).map_err(|e| e.to_string())
+        let block_size = input["block_size"].as_u64().unwrap_or(0).max(1);
+        Ok(Self { cache: Cache::of_case(input)?, block_size, contents: BTreeMap::new() })
     }
 
     fn serve(mut self, requests: &[Value]) -> Result<Vec<Seen>, String> {
@@ -132,14 +100,15 @@ impl Server {
             token_bytes: Some(TOKEN_BYTES),
             ..NewSequence::default()
         };
-        let Admitted { sequence, hit, .. } = self.call(|cache, below| cache.begin(below, &new))?;
+        let begun = self.cache.call(|cache, below| cache.begin(below, &new));
+        let Admitted { sequence, hit, .. } = begun.map_err(|e| e.to_string())?;
         let hit_blocks = hit / self.block_size;
-        let table = self.cache.table(sequence).map_err(|e| e.to_string())?;
+        let table = self.cache.call(|cache, _| cache.table(sequence)).map_err(|e| e.to_string())?;
         let taken = table.iter().zip(&names).skip(hit_blocks as usize);
         let evicted = taken
             .filter_map(|(range, name)| self.contents.insert(range.address, (*name).to_owned()))
             .collect();
-        self.call(|cache, below| cache.end(below, sequence))?;
+        self.cache.call(|cache, below| cache.end(below, sequence)).map_err(|e| e.to_string())?;
         Ok(Seen { hit_blocks, evicted })
     }
 }

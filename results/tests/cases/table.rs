@@ -9,7 +9,7 @@ use vramlab_sim::source::{Answered, Source, Step};
 use vramlab_sim::trace::JsonlSource;
 use vramlab_sim::units::{Nanos, StreamId};
 
-use super::{Tally, our_name};
+use super::{Tally, our_name, planned};
 
 /// Runs the rows of the functions that are here.
 pub(crate) fn run(
@@ -19,7 +19,7 @@ pub(crate) fn run(
     tally: &mut Tally,
 ) -> Result<(), String> {
     if input["function"] == "kv_plan" {
-        return Err("planning the size of a cache comes with a later part".to_owned());
+        return planned::run(id, input, checks, tally);
     }
     let allocator = input["allocator"].as_str().unwrap_or_default();
     let name = our_name(allocator)

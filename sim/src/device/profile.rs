@@ -108,9 +108,11 @@ impl Profile {
             links: links(file)?,
             costs: costs(file)?,
         };
-        if options.granule == 0 {
-            let what = "memory.granule: found 0, expected at least 1 byte";
-            return Err(ProfileError::Bad(what.to_owned()));
+        if !options.granule.is_power_of_two() {
+            return Err(ProfileError::Bad(format!(
+                "memory.granule: found {} B, expected a power of two",
+                options.granule
+            )));
         }
         let mut flops = BTreeMap::new();
         let mut memory_bytes_per_second = f64::INFINITY;
@@ -334,6 +336,10 @@ mod tests {
             (
                 format!("{SMALL}capacity={{value=1, unit='kg', {FIGURE}}}"),
                 vec!["memory.capacity", "\"kg\"", "GiB"],
+            ),
+            (
+                format!("{SMALL}{capacity}granule={{value=3, unit='MiB', {FIGURE}}}"),
+                vec!["memory.granule", "3145728 B", "power of two"],
             ),
             (
                 format!("{SMALL}capacity={{value=-1, unit='B', {FIGURE}}}"),

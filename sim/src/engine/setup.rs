@@ -1,7 +1,7 @@
 //! What a run is made of, and what an observer sees of it.
 
 use super::{Locking, Prelude};
-use crate::allocator::{AllocError, Allocator, Placement, Usage};
+use crate::allocator::{AllocError, Allocator, Layout, Placement, Usage};
 use crate::kv::{KvCache, KvError};
 use crate::machine::{Held, Machine, Memory};
 use crate::op::Op;
@@ -81,6 +81,7 @@ impl Outcome {
             Self::Slots { hit, blocks } => Answered::Slots { hit: *hit, blocks: *blocks },
             Self::Refused(AllocError::InvalidSize { .. })
             | Self::NoSlots(KvError::TooLong { .. }) => Answered::InvalidSize,
+            Self::NoSlots(KvError::OverChunk { .. }) => Answered::OverChunk,
             Self::Refused(_) | Self::NoSlots(_) => Answered::OutOfMemory,
             Self::Skipped => Answered::Skipped,
         }
@@ -111,4 +112,17 @@ pub struct Seen<'a> {
 pub trait Observer {
     /// After an op.
     fn after(&mut self, seen: &Seen<'_>);
+
+    /// Is what is where wanted after op `index`? Then [`Observer::layout`] hears it, if the strategy of the op's device can tell.
+    fn wants_layout(&self, _index: u64) -> bool {
+        false
+    }
+
+    /// What is where after an op, on the device of the op.
+    fn layout(&mut self, _seen: &Seen<'_>, _layout: &Layout) {}
+
+    /// Is what was seen enough? Then the run ends here, and its figures are those up to here.
+    fn is_enough(&self) -> bool {
+        false
+    }
 }

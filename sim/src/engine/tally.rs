@@ -7,7 +7,7 @@ use crate::kv::KvError;
 use crate::machine::{Held, Machine, Memory};
 use crate::op::Op;
 use crate::race::RaceFinder;
-use crate::report::{Figures, KvFigures, Level, MarkFigures, Report, Spread};
+use crate::report::{Done, Figures, KvFigures, Level, MarkFigures, REQUESTS_KEPT, Report, Spread};
 use crate::units::{DeviceId, Nanos};
 
 /// Figures so far.
@@ -30,6 +30,7 @@ pub(super) struct Tally {
     lock_total: u64,
     request_ns: Spread,
     requests: FxHashMap<u64, Nanos>,
+    done: Vec<Done>,
     counters: Vec<(&'static str, u64)>,
     unsupported: Vec<(&'static str, u64)>,
     free_bytes: u64,
@@ -57,6 +58,7 @@ impl Tally {
             lock_total: 0,
             request_ns: Spread::new(0),
             requests: FxHashMap::default(),
+            done: Vec::new(),
             counters: Vec::new(),
             unsupported: Vec::new(),
             free_bytes: 0,
@@ -178,7 +180,11 @@ impl Tally {
         } else {
             self.kv.refused_sequences += 1;
         }
-        self.ooms += 1;
+        if error.is_limit() {
+            self.invalid_sizes += 1;
+        } else {
+            self.ooms += 1;
+        }
         self.first_oom.get_or_insert_with(|| (index, device, error.to_string()));
     }
 
@@ -191,8 +197,11 @@ impl Tally {
     }
 
     pub(super) fn response(&mut self, req: u64, now: Nanos) {
-        if let Some(start) = self.requests.remove(&req) {
-            self.request_ns.record(now.0 - start.0);
+        if let Some(arrival) = self.requests.remove(&req) {
+            self.request_ns.record(now.0 - arrival.0);
+            if self.done.len() < REQUESTS_KEPT {
+                self.done.push(Done { number: req, arrival, first: now, last: now, outputs: 0 });
+            }
         }
     }
 
@@ -248,6 +257,8 @@ impl Tally {
             lock_total: Nanos(self.lock_total),
             request_ns: self.request_ns.summary(),
             served: None,
+            answers: None,
+            done: self.done,
             time: machine.now(),
             driver_calls: machine.calls(),
             driver_work: machine.driver_work(),

@@ -7,12 +7,70 @@
 //! | `e2e` | ns | from arrival to the last token |
 //! | `preemptions` | - | running requests that lost their slots to others |
 //! | `swaps` | - | of these, those whose keys and values were kept in host memory |
-//! | `refused` | - | requests that can never fit, turned away |
+//! | `refused` | - | requests that can never fit, turned away; the sum of the next two |
+//! | `refused_limit` | - | longer than the model, a slot of the cache or a step without chunks takes, however much memory there is |
+//! | `refused_memory` | - | the memory of the device, or the cache's share of it, never has room for them |
 //! | `recomputed_tokens` | tokens | computed a second time, after a preemption |
 //!
 //! The server knows when a request arrived, even while the host was busy; so it counts these itself.
+//!
+//! Other services that answer requests, and may refuse to, count [`Answers`].
 
 use super::{Spread, Summary};
+use crate::units::Nanos;
+
+/// Requests of which a run keeps the times one by one; of later ones only the distribution is kept.
+pub const REQUESTS_KEPT: usize = 1 << 20;
+
+/// When a request came and was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its number.
+    pub number: u64,
+    /// When it arrived.
+    pub arrival: Nanos,
+    /// When its first token was there; of a request without tokens, when it was answered.
+    pub first: Nanos,
+    /// When it was answered whole.
+    pub last: Nanos,
+    /// Tokens of its answer, if it has such.
+    pub outputs: u64,
+}
+
+impl Done {
+    /// From arrival to the first token (ns).
+    pub const fn ttft(&self) -> u64 {
+        self.first.0.saturating_sub(self.arrival.0)
+    }
+
+    /// From the first token to the last, over the tokens after the first (ns); none if there are no such.
+    pub const fn tpot(&self) -> Option<u64> {
+        match self.outputs {
+            0 | 1 => None,
+            outputs => Some(self.last.0.saturating_sub(self.first.0) / (outputs - 1)),
+        }
+    }
+
+    /// From arrival to the end (ns).
+    pub const fn e2e(&self) -> u64 {
+        self.last.0.saturating_sub(self.arrival.0)
+    }
+}
+
+/// What a service that may refuse to answer counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Answers {
+    /// Requests that came.
+    pub requests: u64,
+    /// Of these, answered, in whatever way.
+    pub answered: u64,
+    /// Of the answered, those that were given up for want of memory.
+    pub shed: u64,
+    /// Times that one was begun again with less memory.
+    pub retries: u64,
+    /// Not let in: the queue was full, or the service has no room for its models.
+    pub turned_away: u64,
+}
 
 /// A distribution of nanoseconds that keeps its mean.
 #[derive(Clone, Debug)]
@@ -60,6 +118,8 @@ pub struct Served {
     /// Of these, answered whole.
     pub finished: u64,
     pub refused: u64,
+    pub refused_limit: u64,
+    pub refused_memory: u64,
     pub preemptions: u64,
     pub swaps: u64,
     /// Passes of the model.

@@ -13,7 +13,8 @@ fn measured(profile: &Profile) -> Measured {
     let options = profile.options.clone();
     let (room, granule) = (options.capacity - options.context, options.granule);
     let mut machine = SimMachine::new(options.clone());
-    let rows = measure(&mut machine, 5, (room, granule), &Stop::default()).expect("simulated");
+    let (rows, refused) = measure(&mut machine, 5, (room, granule), &Stop::default());
+    assert_eq!(refused, Vec::<String>::new());
     let mut state = 7_u64;
     let mut draw = move || {
         state =

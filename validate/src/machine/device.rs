@@ -54,8 +54,17 @@ impl Device {
         let (_, compute) = cuda::about(number)?;
         let (pools, vmm, managed) = cuda::families_of(number)?;
         let context = calls::context(number)?;
-        let granule = if vmm { families::granularity(number)? } else { GRANULE };
-        let (free, _) = calls::mem_info()?;
+        let asked = || -> Result<(u64, u64), Refusal> {
+            let granule = if vmm { families::granularity(number)? } else { GRANULE };
+            Ok((granule, calls::mem_info()?.0))
+        };
+        let (granule, free) = match asked() {
+            Ok(answers) => answers,
+            Err(refusal) => {
+                calls::release(number, context).ok();
+                return Err(refusal.into());
+            }
+        };
         let most = limit.unwrap_or(free / 100 * LIMIT_PERCENT);
         Ok(Self {
             number,

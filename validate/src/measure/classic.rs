@@ -50,9 +50,6 @@ impl Bench<'_> {
     }
 
     pub(super) fn host(&mut self) -> Step<()> {
-        if !self.families.host {
-            return Ok(());
-        }
         for size in self.sizes(MOST_HOST) {
             let rows = [("cudaMallocHost", "pinned"), ("cudaFreeHost", "pinned")];
             self.rounds(rows, (size, 1), |bench| {

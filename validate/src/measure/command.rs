@@ -50,7 +50,7 @@ pub(crate) fn run(args: &MeasureArgs, format: Format, stop: &Stop) -> Outcome {
     };
     let layout = cuda_layout(&mut machine).map_err(|e| ended(&e))?;
     let space = (machine.limit(), machine.granule());
-    let rows = measure(&mut machine, args.repeats as usize, space, stop).map_err(|e| ended(&e))?;
+    let (rows, refused) = measure(&mut machine, args.repeats as usize, space, stop);
     let (_, capacity) = cuda::calls::mem_info().map_err(|e| ended(&e.error()))?;
     machine.close().map_err(|e| ended(&format!("{} answered {}", e.call, e.error())))?;
     let head = Head {
@@ -69,11 +69,14 @@ pub(crate) fn run(args: &MeasureArgs, format: Format, stop: &Stop) -> Outcome {
         }
         None => print(&measured.to_csv()?)?,
     }
+    for what in &refused {
+        remark(&format!("the driver ended a part of the measurements: {what}"));
+    }
     if stop.asked() {
         remark("stopped; what was measured before is written, and everything was given back");
         return Ok(Code::Partial);
     }
-    Ok(Code::Done)
+    Ok(if refused.is_empty() { Code::Done } else { Code::Partial })
 }
 
 /// The layout of the current device. What is free the driver is asked itself: the machine's answer knows of its limit.

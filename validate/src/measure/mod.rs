@@ -25,7 +25,7 @@ mod order;
 mod pools;
 mod vmm;
 
-use vramlab_sim::driver::{Driver, DriverError, Families};
+use vramlab_sim::driver::{Driver, DriverError};
 use vramlab_sim::machine::Machine;
 
 use crate::stop::Stop;
@@ -93,37 +93,40 @@ pub(crate) struct Bench<'m> {
     granule: u64,
     /// Bytes that may be held at once.
     room: u64,
-    families: Families,
     rows: Vec<Row>,
 }
 
 /// A step of a measurement.
 type Step<T> = Result<T, DriverError>;
 
-/// Measures everything that the machine has, until it is asked to stop. `room`: bytes that may be held at once.
+/// Measures everything that the machine has, until it is asked to stop. `room`: bytes that may be held at once. What a part found before the
+/// driver refused something is kept, beside the refusals, and the other parts are measured all the same.
 pub(crate) fn measure(
     machine: &mut dyn Machine,
     repeats: usize,
     (room, granule): (u64, u64),
     stop: &Stop,
-) -> Step<Vec<Row>> {
+) -> (Vec<Row>, Vec<String>) {
     let families = Driver::families(machine);
     let rows = Vec::new();
-    let mut bench = Bench { machine, stop: stop.clone(), repeats, granule, room, families, rows };
-    bench.classic()?;
-    bench.host()?;
-    bench.order()?;
-    bench.copies()?;
-    if families.pools {
-        bench.pools()?;
+    let mut bench = Bench { machine, stop: stop.clone(), repeats, granule, room, rows };
+    type Part<'m> = fn(&mut Bench<'m>) -> Step<()>;
+    let parts: [(&str, bool, Part<'_>); 7] = [
+        ("device memory", true, Bench::classic),
+        ("host memory", families.host, Bench::host),
+        ("streams and events", true, Bench::order),
+        ("copies", families.host, Bench::copies),
+        ("pools", families.pools, Bench::pools),
+        ("virtual memory", families.vmm, Bench::vmm),
+        ("managed memory", families.managed, Bench::managed),
+    ];
+    let mut refused = Vec::new();
+    for (name, _, part) in parts.into_iter().filter(|(_, has, _)| *has) {
+        if let Err(error) = part(&mut bench) {
+            refused.push(format!("{name}: {error}"));
+        }
     }
-    if families.vmm {
-        bench.vmm()?;
-    }
-    if families.managed {
-        bench.managed()?;
-    }
-    Ok(bench.rows)
+    (bench.rows, refused)
 }
 
 impl Bench<'_> {

@@ -58,14 +58,16 @@ impl Allocator for Foreign {
         let stream = self.handle(driver, stream)?;
         let address = self.library.alloc(size, stream);
         if address == 0 && size > 0 {
-            let free = match driver.call(Call::MemInfo)? {
-                Answer::Info { free, .. } => free,
-                _ => 0,
+            let (free, total) = match driver.call(Call::MemInfo)? {
+                Answer::Info { free, total } => (free, total),
+                _ => (0, 0),
             };
+            // what the library holds of the device, and the context
+            let reserved = total.saturating_sub(free);
             return Err(OutOfMemory {
                 asked: size,
                 device_free: free,
-                reserved: 0,
+                reserved,
                 active: self.allocated,
                 largest_free: 0,
                 limit: None,

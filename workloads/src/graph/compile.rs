@@ -103,6 +103,8 @@ struct Writer<'c, 'a> {
     waiting: Vec<BufferId>,
     waiting_bytes: u64,
     shared: Option<Shared>,
+    /// What the kernels of the first stream take so far.
+    busy_ns: u64,
 }
 
 impl Compiler<'_> {
@@ -126,6 +128,7 @@ impl Compiler<'_> {
             waiting: Vec::new(),
             waiting_bytes: 0,
             shared,
+            busy_ns: 0,
         };
         for (at, step) in program.steps.iter().enumerate() {
             writer.step(at as u32, step);
@@ -133,6 +136,12 @@ impl Compiler<'_> {
         writer.free_waiting();
         writer.out
     }
+}
+
+/// How long a device waits for others, whose kernels took `busy` for `of` parts, while they do so many parts (ns).
+pub(super) fn idle_ns(busy: u64, parts: u64, of: u64) -> u64 {
+    let idle = u128::from(busy) * u128::from(parts) / u128::from(of.max(1));
+    u64::try_from(idle).unwrap_or(u64::MAX)
 }
 
 /// The last step that names each storage.
@@ -167,6 +176,10 @@ impl Writer<'_, '_> {
                 self.out.marks.push(Mark { text: text.clone(), numbered: *numbered });
                 self.op(Op::Mark { name });
             }
+            Step::Idle { parts, of } => {
+                let duration = idle_ns(self.busy_ns, *parts, *of);
+                self.op(Op::Work { stream: StreamId(0), duration });
+            }
             Step::Op(op) => self.op(*op),
         }
         for id in step.named() {
@@ -191,6 +204,7 @@ impl Writer<'_, '_> {
         for id in kernel.writes.iter().chain(&kernel.scratch) {
             self.used(*id, true);
         }
+        self.busy_ns += if kernel.stream == StreamId(0) { duration } else { 0 };
         self.op(Op::Work { stream: kernel.stream, duration });
         for id in kernel.scratch.iter().rev() {
             if self.program.get(*id).fixed.is_none() {

@@ -1,12 +1,13 @@
 //! Numbers of what outlives a program: the same for every program of a run, and first among the buffers' ids.
 //!
 //! ```text
-//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs, twice │ results, twice │ what is carried, twice │ the rest
+//! weights and buffers │ gradients │ four states of the optimizer for each weight │ inputs, twice │ results, twice │ what is carried, twice │ buckets │ the rest
 //! ```
 //!
-//! An input, a result and what is carried have two numbers, since the new one may be there before the old one is dropped.
+//! A bucket of gradients has the number of the first of its weights; there are none, unless gradients are summed in buckets. An input, a result and what is carried have two numbers, since the new one may be there before the old one is dropped.
 
-use super::network::Graph;
+use super::plan::Plan;
+use super::spread::Sink;
 use super::tensor::{Role, TensorId};
 
 /// What an optimizer keeps for a weight.
@@ -39,7 +40,7 @@ pub enum Single {
 
 const SINGLES: usize = 4;
 
-/// The numbers of one graph.
+/// The numbers of one plan.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     state: Vec<TensorId>,
@@ -47,13 +48,15 @@ pub struct Numbers {
     inputs: Vec<TensorId>,
     results: usize,
     carries: u32,
+    buckets: usize,
     /// By tensor: its place among all of its kind.
     place: Vec<u32>,
 }
 
 impl Numbers {
-    /// Of this graph.
-    pub fn of(graph: &Graph) -> Self {
+    /// Of this plan's graph.
+    pub fn of(plan: &Plan) -> Self {
+        let graph = &plan.graph;
         let state: Vec<TensorId> = graph
             .tensors()
             .filter(|(_, tensor)| matches!(tensor.role, Role::Parameter | Role::Buffer))
@@ -73,6 +76,10 @@ impl Numbers {
             inputs,
             results: graph.results().len(),
             carries: graph.carries_max(),
+            buckets: match plan.run.spread.sink {
+                Sink::Sums(_) => graph.of_role(Role::Parameter).count(),
+                _ => 0,
+            },
             place,
         }
     }
@@ -130,6 +137,12 @@ impl Numbers {
         [first + 2 * number, first + 2 * number + 1]
     }
 
+    /// Of the bucket whose first weight this is.
+    pub fn of_bucket(&self, parameter: TensorId) -> u32 {
+        let first = self.count() - SINGLES - self.buckets;
+        first as u32 + self.place[parameter.0 as usize]
+    }
+
     /// Of one of the rest.
     pub fn of_single(&self, single: Single) -> u32 {
         (self.count() - SINGLES) as u32 + single as u32
@@ -139,6 +152,7 @@ impl Numbers {
     pub fn count(&self) -> usize {
         self.first_input()
             + 2 * (self.inputs.len() + self.results + self.carries as usize)
+            + self.buckets
             + SINGLES
     }
 }

@@ -31,8 +31,9 @@
 //! **To add an operator**: a file in `op` with a struct that is an [`op::Operator`]; a variant and a line in [`op::Kind`]. By-products (masks, statistics) are further
 //! outputs. What backward reads must be in `saves`: an input or output that is not is an error in tests.
 //!
-//! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with [`passes::Rewrite`]);
-//! a line in [`passes::PASSES`].
+//! **To add a pass**: a file in `passes` with a [`passes::Pass`], whose `apply` changes a [`Plan`] and says what it changed (a changed graph is written with
+//! [`passes::Rewrite`]; results that may no longer be written over an input find room of their own after each pass, see `network/over.rs`); a line in
+//! [`passes::PASSES`].
 
 pub(crate) mod compile;
 pub mod fixed;

@@ -2,7 +2,9 @@
 //!
 //! A model builds it layer by layer; shapes are checked as operators are added, and an error names the layer.
 
+mod copy;
 mod cut;
+mod over;
 
 use std::ops::Range;
 
@@ -243,92 +245,6 @@ impl Graph {
         outputs.first().copied().ok_or_else(|| self.error("expected a result, found none"))
     }
 
-    /// Adds an operator that writes over the input that it may overwrite; its result.
-    ///
-    /// # Errors
-    /// As [`Graph::node`]; and when the operator has no such input, the shapes or types differ, or the backward of an operator so far needs
-    /// the old value.
-    pub fn add_over(
-        &mut self,
-        kind: impl Into<Kind>,
-        inputs: &[TensorId],
-    ) -> Result<TensorId, GraphError> {
-        let kind = kind.into();
-        let name = kind.operator().name();
-        let found = kind.operator().overwrites().and_then(|i| Some((i, *inputs.get(i)?)));
-        let Some((place, over)) = found else {
-            return Err(self.error(format!("{name} cannot write over an input")));
-        };
-        if let Some(keeper) = self.keeper(over) {
-            let what = format!("{name} would write over what the backward of {keeper} needs");
-            return Err(self.error(what));
-        }
-        let output = self.add(kind, inputs)?;
-        let (old, new) = (self.get(over), self.get(output));
-        if (&old.shape, old.dtype) != (&new.shape, new.dtype) {
-            let (old, new) = (shape_text(&old.shape), shape_text(&new.shape));
-            return Err(self.error(format!("{name} would write {new} over {old}")));
-        }
-        self.write_over(place);
-        Ok(output)
-    }
-
-    /// The operator so far whose backward reads the storage of `tensor`.
-    fn keeper(&self, tensor: TensorId) -> Option<String> {
-        let storage = self.storage(tensor);
-        let node = self.nodes.iter().find(|node| {
-            let saves = node.kind.operator().saves();
-            let inputs = saves.inputs.iter().filter_map(|i| node.inputs.get(*i));
-            let outputs = saves.outputs.iter().filter_map(|i| node.outputs.get(*i));
-            inputs.chain(outputs).any(|id| self.storage(*id) == storage)
-        })?;
-        Some(format!("{} ({})", self.scope_text(node.scope), node.kind.operator().name()))
-    }
-
-    /// The same scopes and nothing else.
-    pub(super) fn without_operators(&self) -> Self {
-        let (scopes, scope_ids) = (self.scopes.clone(), self.scope_ids.clone());
-        Self { scopes, scope_ids, ..Self::default() }
-    }
-
-    /// A leaf like one of another graph with the same scopes.
-    pub(super) fn leaf_like(
-        &mut self,
-        tensor: &Tensor,
-        dtype: DType,
-    ) -> Result<TensorId, GraphError> {
-        let (shape, differentiable) = (tensor.shape.clone(), tensor.gradient);
-        let spec = Spec { shape, dtype, differentiable };
-        self.at(tensor.scope, |graph| graph.tensor(spec, tensor.role, None))
-    }
-
-    /// Blocks, results, loss and what is carried, of a graph that was made from another.
-    pub(super) fn set_ends(
-        &mut self,
-        blocks: Vec<Range<usize>>,
-        results: Vec<TensorId>,
-        loss: Option<TensorId>,
-        sent: Vec<TensorId>,
-        carries: (Vec<Carry>, u32),
-    ) {
-        (self.blocks, self.results, self.loss, self.sent) = (blocks, results, loss, sent);
-        (self.carries, self.carries_max) = carries;
-    }
-
-    /// A leaf is none any more: an operator makes what it was, or nobody needs it.
-    pub(super) fn drop_leaf(&mut self, leaf: TensorId) {
-        self.tensors[leaf.0 as usize].role = Role::Activation;
-    }
-
-    /// The last operator's result is written over its input `i`, whose storage it shares from here.
-    pub(super) fn write_over(&mut self, i: usize) {
-        let Some(node) = self.nodes.last_mut() else { return };
-        node.over = Some(i);
-        let (input, result) = (node.inputs[i], node.outputs[0]);
-        let base = self.storage(input);
-        self.tensors[result.0 as usize].view_of = Some(base);
-    }
-
     /// The program still has these tensors in its hands here (a local variable of a function that returns here).
     pub fn hold(&mut self, tensors: &[TensorId]) {
         self.nodes.push(Node {
@@ -433,6 +349,12 @@ impl Graph {
     /// The tensor that owns the storage of `id`.
     pub fn storage(&self, id: TensorId) -> TensorId {
         self.get(id).view_of.unwrap_or(id)
+    }
+
+    /// Floating-point operations of an operator's forward.
+    pub fn flops(&self, node: &Node) -> f64 {
+        let tensors = |ids: &[TensorId]| ids.iter().map(|id| self.get(*id)).collect::<Vec<_>>();
+        node.kind.operator().flops(&tensors(&node.inputs), &tensors(&node.outputs))
     }
 
     /// Bytes of all parameters and buffers.

@@ -153,6 +153,8 @@ pub struct Run {
     pub label: String,
     /// A batch's mark, if it is not its number and phase.
     pub mark: Option<String>,
+    /// Batches of a decoding run, each a token for every sequence; 0 where it is run for a number of steps.
+    pub tokens: u64,
 }
 
 impl Default for Run {
@@ -185,6 +187,7 @@ impl Default for Run {
             device: Multiprocessors { count: 108, threads: 2048 },
             label: String::new(),
             mark: None,
+            tokens: 0,
         }
     }
 }

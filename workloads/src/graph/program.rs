@@ -37,13 +37,13 @@ pub struct Kernel {
     pub name: &'static str,
     /// Where in the model.
     pub scope: ScopeId,
-    /// What it reads.
+    /// What it reads; what is changed in place is read and written.
     pub reads: Vec<StorageId>,
     /// What it writes; those that are not there are asked for in this order.
     pub writes: Vec<StorageId>,
     /// Asked for after them and freed right after the kernel is queued, last first. Their bytes take no time.
     pub scratch: Vec<StorageId>,
-    /// Bytes that it moves, if not all that it reads and writes: a look-up reads a few rows of a table.
+    /// Bytes that it moves, if not all that it reads and writes: a view is read in part, a look-up reads a few rows of a table.
     pub moved: Option<u64>,
     /// Floating-point operations.
     pub flops: f64,
@@ -83,6 +83,13 @@ pub enum Step {
         text: String,
         /// The step's number stands before it.
         numbered: bool,
+    },
+    /// The computation waits for other devices, as long as so many parts of all its kernels so far take.
+    Idle {
+        /// How many parts.
+        parts: u64,
+        /// Into how many parts the kernels are divided.
+        of: u64,
     },
     /// Any op without buffers.
     Op(Op),

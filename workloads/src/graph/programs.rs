@@ -155,6 +155,6 @@ impl Programs {
 
 fn numbered(plan: Plan) -> Result<(Plan, Numbers), PassError> {
     plan.check()?;
-    let numbers = Numbers::of(&plan.graph);
+    let numbers = Numbers::of(&plan);
     Ok((plan, numbers))
 }

@@ -88,6 +88,8 @@ pub enum Sink {
     Stays,
     /// Summed over so many devices, in place.
     Sums(u64),
+    /// It stays; each of so many devices hears the sum of its part.
+    Shares(u64),
     /// Summed over so many devices, of which each keeps a part.
     Parts(u64),
     /// To the host.
@@ -115,6 +117,15 @@ pub struct Loader {
     pub last_is_made: bool,
 }
 
+/// The host's workers that make batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// How many.
+    pub count: u64,
+    /// Time that each takes for a batch (ns).
+    pub batch_ns: u64,
+}
+
 /// How a step is spread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spread {
@@ -130,19 +141,32 @@ pub struct Spread {
     pub sink: Sink,
     /// Gradients go as soon as so many bytes are complete; all at the end of backward if 0.
     pub bucket: u64,
+    /// Gradients that are summed live in their buckets, which are never dropped, and not beside them.
+    pub in_buckets: bool,
     /// Who keeps the optimizer's states.
     pub keeper: Keeper,
     /// What backward needs of a block waits on the host.
     pub activations_on_host: bool,
+    /// The host waits until so few blocks are on their way there, or back and not yet used; 0: it never waits.
+    pub copies_in_flight: u64,
     /// Batches come a step ahead, on a stream of their own.
     pub loader: Option<Loader>,
     /// A batch is asked for and copied on a stream of its own.
     pub inputs_beside: bool,
-    /// Time between two batches that the host's workers make together (ns); 0: batches are always ready.
-    pub batch_ns: u64,
+    /// Who makes batches on the host; none: they are always ready.
+    pub workers: Option<Workers>,
 }
 
 impl Spread {
+    /// Devices that do the same at the same time.
+    pub fn devices(&self) -> u64 {
+        let of_sink = match self.sink {
+            Sink::Sums(devices) | Sink::Shares(devices) | Sink::Parts(devices) => devices,
+            Sink::Stays | Sink::Host => 1,
+        };
+        self.pipeline.map_or(1, |pipeline| pipeline.stages).max(of_sink).max(self.parts())
+    }
+
     /// Devices among which the optimizer's states are divided.
     pub fn parts(&self) -> u64 {
         match self.keeper {

@@ -30,6 +30,19 @@ impl FileError {
     }
 }
 
+/// Reads once into `buffer`; a call that was interrupted is made again. 0 at the end, or of an empty buffer.
+///
+/// # Errors
+/// Whatever else the reader answers.
+pub(crate) fn read_some(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+}
+
 /// An opened source of bytes, decompressed.
 pub struct Bytes {
     reader: Box<dyn BufRead>,

@@ -5,7 +5,7 @@
 //! | an object in JSON with `op` or `vramlab_trace` in its line | our JSON Lines |
 //! | an object or list in JSON with words of a Chrome trace | the profiler's trace |
 //! | an object in JSON with lengths in tokens in its line | requests |
-//! | another object or list of objects in JSON, or no text | PyTorch snapshot |
+//! | another object or list of objects in JSON with words of a snapshot in the first 64 KiB, or no text | PyTorch snapshot |
 //! | a list of lists of numbers | the profiler's memory timeline |
 //! | a line of names, separated by commas | the table whose columns it has |
 //! | three numbers in a line | lifetime log |
@@ -166,6 +166,9 @@ const CHROME: [&str; 5] = [
     "\"displayTimeUnit\"",
     "\"ph\"",
 ];
+/// Words of a snapshot in JSON: of the whole, of a segment, of an entry.
+const SNAPSHOT: [&str; 5] =
+    ["\"segments\"", "\"device_traces\"", "\"address\"", "\"addr\"", "\"total_size\""];
 /// Fields of requests in JSON Lines.
 const REQUEST: [&str; 4] =
     ["\"input_length\"", "\"input_toks\"", "\"prompt_tokens\"", "\"num_prefill_tokens\""];
@@ -189,16 +192,21 @@ pub fn detect(head: &[u8]) -> Option<Format> {
         return Some(Format::ProfilerTrace);
     }
     if text.starts_with('{') {
-        return Some(match () {
-            () if has(line, &["\"op\"", "\"vramlab_trace\""]) => Format::Trace,
-            () if has(line, &REQUEST) => Format::Requests,
-            () => Format::SnapshotJson,
-        });
+        return match () {
+            () if has(line, &["\"op\"", "\"vramlab_trace\""]) => Some(Format::Trace),
+            () if has(line, &REQUEST) => Some(Format::Requests),
+            () if has(text, &SNAPSHOT) && !is_lines(text) => Some(Format::SnapshotJson),
+            () => None,
+        };
     }
     if let Some(inside) = text.strip_prefix('[') {
         let inside = inside.trim_start();
         let lists = inside.starts_with('[') || inside.starts_with(']');
-        return Some(if lists { Format::Timeline } else { Format::SnapshotJson });
+        return match () {
+            () if lists => Some(Format::Timeline),
+            () if inside.is_empty() || has(text, &SNAPSHOT) => Some(Format::SnapshotJson),
+            () => None,
+        };
     }
     if states::bfc::is_dump(head) {
         return Some(Format::BfcDump);
@@ -210,6 +218,42 @@ pub fn detect(head: &[u8]) -> Option<Format> {
         return Some(Format::Lifetimes);
     }
     table(line)
+}
+
+/// Is there something behind a first line that is an object of its own?
+fn is_lines(text: &str) -> bool {
+    let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let object = || serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
+    !rest.trim_ascii_start().is_empty() && object()
+}
+
+/// Most names that are shown of what a file seems to be.
+const NAMES_SHOWN: usize = 8;
+
+/// What a file of no format seems to be, by its beginning: for messages.
+pub fn seems(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(cut(head));
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let line = text.lines().next().unwrap_or_default();
+    let list = |names: &[&str]| {
+        let more = if names.len() > NAMES_SHOWN { ", …" } else { "" };
+        format!("{}{more}", names[..names.len().min(NAMES_SHOWN)].join(", "))
+    };
+    let object: Option<serde_json::Map<String, serde_json::Value>> =
+        serde_json::from_str(line).ok();
+    if let Some(object) = object {
+        let names: Vec<&str> = object.keys().map(String::as_str).collect();
+        return format!("JSON Lines with the fields {}", list(&names));
+    }
+    if text.starts_with('{') || text.starts_with('[') {
+        return "JSON that has no segments, no history and no events".to_owned();
+    }
+    let columns: Vec<&str> = line.split(',').map(str::trim).collect();
+    let word = |name: &&str| !name.is_empty() && name.parse::<f64>().is_err();
+    if columns.len() > 1 && columns.iter().all(word) {
+        return format!("a table with the columns {}", list(&columns));
+    }
+    format!("text that begins with {:?}", text.chars().take(40).collect::<String>())
 }
 
 /// The table that has these columns.
@@ -262,8 +306,29 @@ mod tests {
             detect("{\"op\": \"é".as_bytes().split_last().expect("some").1),
             Some(Format::Trace)
         );
-        for text in ["", "\n", "hello", "a,b,c\n1,2,3", "1 2\n"] {
+        for text in
+            ["", "\n", "hello", "a,b,c\n1,2,3", "1 2\n", "{\"a\": 1}\n{\"addr\": 2}\n", "[5]"]
+        {
             assert_eq!(detect(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_format_is_told_by_its_names() {
+        for (text, told) in [
+            (
+                "\u{feff}{\"message\": \"x\", \"source\": 1}\n{\"a\"",
+                "JSON Lines with the fields message, source",
+            ),
+            ("{\n \"model\": 1,", "JSON that has no segments, no history and no events"),
+            (
+                "t,running,kv_cache_pct\r\n1.0,5,2\n",
+                "a table with the columns t, running, kv_cache_pct",
+            ),
+            ("1,2\n", "text that begins with \"1,2\\n\""),
+            ("hello", "text that begins with \"hello\""),
+        ] {
+            assert_eq!(seems(text.as_bytes()), told);
         }
     }
 

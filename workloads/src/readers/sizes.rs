@@ -2,7 +2,7 @@
 //!
 //! | list | columns (px, letters) |
 //! |---|---|
-//! | pages | `index`, `width`, `height`; `file_bytes` is not read |
+//! | pages, or crops that are on no page | `index`, `width`, `height`; `file_bytes` is not read |
 //! | lines or crops of pages | `image_index`, `line_width` or `crop_width`, `line_height` or `crop_height`, `text_len`, `unreadable` (0 or 1) |
 //!
 //! | rule | what it says |

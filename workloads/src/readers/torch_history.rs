@@ -104,6 +104,16 @@ impl Entries for History {
     }
 }
 
+impl History {
+    /// The frames of a site that is a stack, innermost first, each as file and function.
+    pub fn frames(&self, site: u32) -> Vec<String> {
+        let stack = site.checked_sub(1).filter(|_| site & METADATA == 0);
+        let frames = |stack| self.snapshot.frames(torch::StackId(stack)).take(FRAMES_SEEN);
+        let text = |f: torch::Frame<'_>| format!("{} {}", f.filename, f.name);
+        stack.map(|stack| frames(stack).map(text).collect()).unwrap_or_default()
+    }
+}
+
 /// Frames of PyTorch's own stack recorder, which stand on top of every C++ stack.
 fn is_recorder(name: &str) -> bool {
     ["torch::unwind", "CapturedTraceback", "torch::cuda", "c10::cuda", "DeviceCachingAllocator"]

@@ -1,6 +1,6 @@
 //! What a server counts of its requests.
 
-use vramlab_sim::report::{LatencySpread, Served};
+use vramlab_sim::report::{Done, LatencySpread, REQUESTS_KEPT, Served};
 use vramlab_sim::units::Nanos;
 
 use super::load::Coming;
@@ -15,21 +15,6 @@ pub(super) struct User {
     pub(super) reached: u64,
 }
 
-/// What became of a request: for those who compare single ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Its number.
-    pub number: u64,
-    /// When it arrived, and when its first and last token were there.
-    pub arrival: Nanos,
-    /// The first token.
-    pub first: Nanos,
-    /// The last token.
-    pub last: Nanos,
-    /// Tokens of its answer.
-    pub outputs: u64,
-}
-
 /// The counts.
 #[derive(Default)]
 pub(super) struct Books {
@@ -37,30 +22,30 @@ pub(super) struct Books {
     ttft: LatencySpread,
     tpot: LatencySpread,
     e2e: LatencySpread,
-    /// Every request that was answered, if it is wanted.
-    pub(super) log: Option<Vec<Done>>,
+    /// The first requests that were answered.
+    pub(super) done: Vec<Done>,
 }
 
 impl Books {
     /// A request gave its `number`-th token at `now`; was it the last?
     pub(super) fn token(&mut self, user: &mut User, number: u64, finished: bool, now: Nanos) {
         self.served.output_tokens += 1;
-        let arrival = user.coming.at;
         if number == 1 {
             user.first = now;
-            self.ttft.record(now.0.saturating_sub(arrival.0));
+            self.ttft.record(now.0.saturating_sub(user.coming.at.0));
         }
         if !finished {
             return;
         }
+        let (arrival, first) = (user.coming.at, user.first);
+        let done = Done { number: user.coming.number, arrival, first, last: now, outputs: number };
         self.served.finished += 1;
-        self.e2e.record(now.0.saturating_sub(arrival.0));
-        if number > 1 {
-            self.tpot.record(now.0.saturating_sub(user.first.0) / (number - 1));
+        self.e2e.record(done.e2e());
+        if let Some(tpot) = done.tpot() {
+            self.tpot.record(tpot);
         }
-        if let Some(log) = &mut self.log {
-            let (first, outputs) = (user.first, number);
-            log.push(Done { number: user.coming.number, arrival, first, last: now, outputs });
+        if self.done.len() < REQUESTS_KEPT {
+            self.done.push(done);
         }
     }
 
@@ -73,6 +58,14 @@ impl Books {
         let new = end > user.reached;
         user.reached = user.reached.max(end);
         new
+    }
+
+    /// A request is turned away: there is never memory for it, or it is over a limit.
+    pub(super) fn refused(&mut self, for_memory: bool) {
+        let served = &mut self.served;
+        served.refused += 1;
+        served.refused_memory += u64::from(for_memory);
+        served.refused_limit += u64::from(!for_memory);
     }
 
     pub(super) fn crowd(&mut self, running: usize, waiting: usize) {

@@ -6,7 +6,6 @@
 //!
 //! Defaults are vLLM 0.33.0's for its server on an A100, with lengths like those of Azure's public conversation trace, and Poisson arrivals.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use vramlab_sim::units::Nanos;
@@ -16,7 +15,7 @@ use super::model::{MODELS, Model};
 use super::scheduler::{Config, Policy, Scheduler};
 use super::server::{Server, Setup};
 use super::step_time::{Constants, StepTime};
-use crate::arrivals::Arrivals;
+use crate::arrivals::{self, Arrivals};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::readers::requests::RequestLog;
@@ -31,7 +30,7 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "llama-3.1-8b, llama-3.1-70b, llama-2-7b, llama-2-13b or qwen3-30b-a3b",
     ),
-    doc("trace", "none", "-", "file of recorded requests; none: requests are drawn"),
+    doc("trace", "none", "file", "file of recorded requests; none: requests are drawn"),
     doc(
         "requests",
         "auto",
@@ -112,17 +111,15 @@ const REQUESTS_DRAWN: u64 = 500;
 /// # Errors
 /// When a parameter's value is refused, or the trace cannot be read.
 pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
-    let log = match params.text("trace") {
-        "none" => None,
-        path => Some(read(path)?),
-    };
+    let log = arrivals::trace(params)?;
     Ok(Box::new(server(params, seed, rates, log)?))
 }
 
-fn read(path: &str) -> Result<Arc<RequestLog>, ParamError> {
-    let log = RequestLog::read(Path::new(path))
-        .map_err(|error| ParamError::BadFile { message: error.to_string() })?;
-    Ok(Arc::new(log))
+/// What its times rest on.
+pub fn assumes(params: &Params) -> Option<&'static str> {
+    (params.text("step") == "roofline").then_some(
+        "a step takes the time that the full rates of the data sheet allow (roofline): a lower bound, not measured; vramlab measured DIR shows how far measured runs are from it, and prints the --set step=… that is fitted to them",
+    )
 }
 
 /// The server, with requests that were read already.
@@ -196,17 +193,7 @@ fn load(
     log: Option<Arc<RequestLog>>,
     longest: u64,
 ) -> Result<Load, ParamError> {
-    let rng = Rng::new(seed, "llm.arrivals");
-    let rate = params.number("rate", 1e-3..=1e6)?;
-    let arrivals = match params.text("arrivals") {
-        "poisson" => Arrivals::poisson(rng, rate),
-        "bursty" => Arrivals::bursty(params, rng)?,
-        "diurnal" => {
-            let swing = params.number("swing", 0.0..=1.0)?;
-            Arrivals::diurnal(rng, rate, swing, params.number("period", 1e-3..=1e9)?)
-        }
-        _ => return Err(params.bad("arrivals", "poisson, bursty or diurnal")),
-    };
+    let arrivals = Arrivals::from_params(params, Rng::new(seed, "llm.arrivals"))?;
     let count = match params.text("requests") {
         "auto" => None,
         _ => Some(params.count("requests", 1..=REPEATS_MAX)?),

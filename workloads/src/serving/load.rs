@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vramlab_sim::kv::KeyRun;
 use vramlab_sim::units::Nanos;
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, hastened};
 use crate::readers::requests::RequestLog;
 use crate::rng::Rng;
 
@@ -112,8 +112,7 @@ impl Iterator for Load {
                 let index = number as usize;
                 let request = log.requests().get(index).filter(|_| number < *count)?;
                 let at = match request.arrival {
-                    Some(at) if *speed == 1.0 => at,
-                    Some(at) => Nanos((at.0 as f64 / *speed).round() as u64),
+                    Some(at) => hastened(at, *speed),
                     None => self.arrivals.next(),
                 };
                 let (prompt, output) = (request.prompt_tokens.max(1), request.output_tokens.max(1));

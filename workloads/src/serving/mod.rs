@@ -17,5 +17,3 @@ pub mod model;
 pub mod scheduler;
 pub mod server;
 pub mod step_time;
-
-pub use books::Done;

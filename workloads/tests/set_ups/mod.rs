@@ -140,7 +140,7 @@ fn layers_with_targets(batch: u64, layers: u64, width: u64) -> Result<Graph, Gra
 
 /// The pages of a recorded service: sizes and numbers of lines as the set-up states them, widths of lines as `inputs` (bytes of each group's
 /// input, in order) say; and how it was run.
-pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
+pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>], on_oom: OnOom) -> Option<Service> {
     if !file["model"].as_str()?.starts_with("DB-style detector") {
         return None;
     }
@@ -158,6 +158,7 @@ pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
                 let lines = group.min(count - i as u64 * group);
                 (0..lines).map(move |_| bytes / (lines * 3 * 48 * 4))
             });
+            // of a page that failed before its lines were read, nothing is known of them
             Some(Page { size: [number(0)?, number(1)?], lines: widths.collect() })
         })
         .collect::<Option<_>>()?;
@@ -168,7 +169,6 @@ pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
         conv_space: ConvSpace::Transpose,
         beside: false,
     };
-    let on_oom = OnOom::Ignore;
     let settings = Settings { running, group, filled: false, queue: 0, on_oom, warm: None };
     let coming = pages.into_iter().map(|page| (Nanos(0), page));
     let rates = Rates::of(&device("a100-80gb").ok()?);
@@ -177,7 +177,7 @@ pub(crate) fn ocr(file: &Value, inputs: &[Vec<u64>]) -> Option<Service> {
 
 /// What a recording says of those of its pages whose beginning and end it names.
 pub(crate) struct Pages {
-    /// By page: bytes of the input of each group of lines. A group asks for as many buffers as any other, but the last may ask for fewer.
+    /// By number of the page: bytes of the input of each group of lines; none of a page that failed. A group asks for as many buffers as any other, but the last may ask for fewer.
     pub(crate) inputs: Vec<Vec<u64>>,
     /// Highest sum of live requests so far (B).
     pub(crate) peak: u64,
@@ -194,10 +194,11 @@ impl Pages {
             phases.get(phase).map_or(trace.len(), |p| p["first_entry"].as_u64().unwrap() as usize)
         };
         let group = file["group"].as_u64().unwrap() as usize;
-        let (mut inputs, mut end) = (Vec::new(), 0);
+        let (mut inputs, mut end): (Vec<Vec<u64>>, _) = (Vec::new(), 0);
         for (place, phase) in phases.iter().enumerate() {
             let text = phase["text"].as_str().unwrap();
-            let Some((_, lines)) = text.split_once(" recognise ") else { continue };
+            let Some((page, lines)) = text.split_once(" recognise ") else { continue };
+            let page: usize = page.strip_prefix("request ").unwrap().parse().unwrap();
             let groups = lines.parse::<usize>().unwrap().div_ceil(group);
             end = first(place + 1);
             let entries = trace.iter().take(end).skip(first(place));
@@ -206,6 +207,7 @@ impl Pages {
                 .map(|entry| entry.size)
                 .collect();
             let each = asked.len().div_ceil(groups);
+            inputs.resize(page, Vec::new());
             inputs.push(asked.chunks(each).map(|group| group[0]).collect());
         }
         let (mut live, mut peak, mut requests) = (0, 0, 0);

@@ -1,13 +1,89 @@
-//! What `vramlab advise` tells a person: the table of settings, and the advice below it.
+//! What `vramlab advise` tells a person: the tables of settings, rewrites and cards.
+
+use std::collections::BTreeMap;
 
 use vramlab_sim::units::Bytes;
 
-use super::{HELPS_FROM, Tried, helps};
+use super::Advice;
+use crate::advise::card::Card;
+use crate::advise::trial::Trial;
+use crate::analysis::category::Categories;
+use crate::analysis::lives::Lives;
 use crate::job::{Input, Place};
-use crate::output::{Grid, mib};
+use crate::output::{Grid, mib, plain};
 
-/// Heading and table, the figures of each device, and what else there is to say of the runs.
-pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown: bool) -> String {
+/// A recording and what is known of it.
+pub(super) struct Seen<'r, 'a> {
+    pub(super) input: &'r Input<'a>,
+    pub(super) lives: &'r Lives,
+    pub(super) categories: &'r Categories,
+}
+
+/// Refused settings that are named for each reason.
+const REFUSED: usize = 5;
+
+/// Heading and tables, the figures of each device, and what else there is to say of the runs.
+pub(super) fn table(seen: &Seen<'_, '_>, advice: &Advice, top: usize, markdown: bool) -> String {
+    let tried = &advice.tried;
+    let mut text = heading(seen.input, &advice.place, tried, markdown);
+    text += &settings(tried, top, markdown);
+    text += &of_each_device(tried);
+    text += &remarks(tried);
+    text += &rewrites(advice, markdown);
+    text += &cards(&advice.cards, markdown);
+    text
+}
+
+/// Refused settings by what refused them, settings that do nothing, and why; each said once.
+fn remarks(tried: &[Trial]) -> String {
+    let mut refused: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for one in tried.iter().filter(|t| !t.row.ran()) {
+        let reason = one.row.reason.as_deref().unwrap_or_default();
+        refused.entry((one.verdict, reason)).or_default().push(&one.conf);
+    }
+    let mut text = String::new();
+    for ((verdict, reason), settings) in refused {
+        let more = settings.len().saturating_sub(REFUSED);
+        let more = if more > 0 { format!(" and {more} others") } else { String::new() };
+        let named = settings[..settings.len().min(REFUSED)].join(" ");
+        text += &format!("{verdict}: {named}{more}: {reason}\n");
+    }
+    let idle = |t: &&Trial| t.verdict == "does nothing here" && t.setting.pairs.len() == 1;
+    let mut idle: Vec<&Trial> = tried.iter().filter(idle).collect();
+    idle.sort_by_key(|trial| &trial.conf);
+    if !idle.is_empty() {
+        let names: Vec<&str> = idle.iter().map(|trial| trial.conf.as_str()).collect();
+        text += &format!(
+            "do nothing here, every request at the same address as with the defaults: {}\n",
+            names.join(" ")
+        );
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    for note in idle.iter().flat_map(|trial| &trial.row.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    text + &notes.iter().map(|note| format!("note: {note}\n")).collect::<String>()
+}
+
+fn heading(input: &Input<'_>, place: &Place, tried: &[Trial], markdown: bool) -> String {
+    let first = tried.iter().find(|trial| trial.row.ran());
+    let floor = mib(first.map_or(0, |t| t.row.live_floor));
+    let (capacity, devices) = (Bytes(place.capacity()), first.map_or(0, |t| t.row.devices.len()));
+    let name = plain(&input.name);
+    let heading = if devices > 1 {
+        format!(
+            "{name} on {devices} devices of {capacity} each; of all together: live floor {floor} MiB, and what the table says"
+        )
+    } else {
+        format!("{name} on {capacity} of device memory, live floor {floor} MiB")
+    };
+    if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") }
+}
+
+/// The best, and in any case the defaults and the recorded settings.
+fn settings(tried: &[Trial], top: usize, markdown: bool) -> String {
     let mut grid = Grid::new(&[
         "rank",
         "setting<",
@@ -19,8 +95,16 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
         "driver calls",
         "stall ms",
     ]);
-    let ran = || tried.iter().filter(|t| t.row.ran());
-    for one in ran() {
+    let ours = |t: &Trial| matches!(t.verdict, "default" | "recorded");
+    let mut shown: Vec<&Trial> = Vec::new();
+    for one in tried.iter().filter(|trial| trial.ran()) {
+        // of settings that do the same only the simplest
+        let known = shown.iter().any(|other| other.same(one));
+        if ours(one) || (shown.len() < top && !known) {
+            shown.push(one);
+        }
+    }
+    for one in shown {
         grid.row(vec![
             one.rank.to_string(),
             setting(one).to_owned(),
@@ -28,47 +112,101 @@ pub(super) fn table(input: &Input<'_>, place: &Place, tried: &[Tried], markdown:
             one.row.ooms.to_string(),
             one.row.alloc_retries.unwrap_or(0).to_string(),
             mib(one.row.peak_reserved),
-            one.saved
-                .map_or_else(String::new, |b| format!("{:+.1}", b as f64 / f64::from(1 << 20))),
+            one.saved.map_or_else(String::new, signed),
             one.row.memory_calls().to_string(),
-            format!("{:.2}", one.row.stall_total_ns as f64 / 1e6),
+            ms(one.row.stall_total_ns),
         ]);
     }
-    let floor = mib(ran().next().map_or(0, |t| t.row.live_floor));
-    let (capacity, devices) =
-        (Bytes(place.capacity()), ran().next().map_or(0, |t| t.row.devices.len()));
-    let heading = if devices > 1 {
-        format!(
-            "{} on {devices} devices of {capacity} each; of all together: live floor {floor} MiB, and what the table says",
-            input.name
-        )
-    } else {
-        format!("{} on {capacity} of device memory, live floor {floor} MiB", input.name)
-    };
-    let mut text = if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-    text += &grid.print(markdown);
-    text += "\n\n";
-    text += &of_each_device(tried);
-    for one in tried.iter().filter(|t| !t.row.ran()) {
+    let mut text = grid.print(markdown) + "\n\n";
+    let count = |verdict: &str| tried.iter().filter(|t| t.verdict == verdict).count();
+    let words = [
+        ("helps", "help"),
+        ("not enough", "are not enough"),
+        ("no help", "do not help"),
+        ("costs", "cost memory"),
+        ("does nothing here", "do nothing here"),
+        ("dominated", "were stopped, since a better one was known"),
+        ("not in this version", "are not in this version"),
+        ("refused", "are refused"),
+    ];
+    let counted = words.iter().map(|(verdict, words)| (count(verdict), words));
+    let counted: Vec<String> =
+        counted.filter(|(n, _)| *n > 0).map(|(n, words)| format!("{n} {words}")).collect();
+    text += &format!("{} settings tried: {}\n", tried.len(), counted.join(", "));
+    text
+}
+
+fn rewrites(advice: &Advice, markdown: bool) -> String {
+    let mut text = String::new();
+    if !advice.rewritten.is_empty() {
+        let mut grid = Grid::new(&[
+            "if the program did<",
+            "failed",
+            "peak reserved MiB",
+            "against now",
+            "driver calls",
+            "stall ms",
+            "what was rewritten<",
+        ]);
+        for one in &advice.rewritten {
+            let row = &one.own.row;
+            grid.row(vec![
+                one.name.clone(),
+                row.failed().to_string(),
+                mib(row.peak_reserved),
+                signed(one.saved),
+                row.memory_calls().to_string(),
+                ms(row.stall_total_ns),
+                one.what.clone(),
+            ]);
+        }
         text += &format!(
-            "{}: {}: {}\n",
-            one.verdict,
-            one.conf,
-            one.row.reason.as_deref().unwrap_or_default()
+            "\nthe recording rewritten, with the settings that it has now (a rewrite is no recording: it asks for the same buffers in another order):\n{}\n",
+            grid.print(markdown)
         );
     }
-    for one in ran().filter(|t| !t.row.notes.is_empty()) {
-        text += &format!("{}: {}\n", setting(one), one.row.notes.join("; "));
+    for why in &advice.left_out {
+        text += &format!("{why}\n");
     }
     text
 }
 
-fn setting(tried: &Tried) -> &str {
+fn cards(cards: &[Card], markdown: bool) -> String {
+    let Some(first) = cards.first() else { return String::new() };
+    let mut grid =
+        Grid::new(&["setting<", "least MiB", "smallest card", "left on it MiB", "remark<"]);
+    for card in cards {
+        let name = if card.conf.is_empty() { "(defaults)" } else { &card.conf };
+        let again = card.fails_again.map(|more| format!("fails again with {}", Bytes(more)));
+        grid.row(vec![
+            name.to_owned(),
+            card.least.map_or_else(|| "no device is large enough".to_owned(), mib),
+            card.card.map_or_else(|| "none".to_owned(), |bytes| Bytes(bytes).to_string()),
+            card.margin.map_or_else(String::new, mib),
+            again.unwrap_or_default(),
+        ]);
+    }
+    format!(
+        "\nthe smallest card on which no request fails (searched by replay; {} MiB of a card are the context\u{2019}s):\n{}\n\n",
+        mib(first.context),
+        grid.print(markdown)
+    )
+}
+
+pub(super) fn setting(tried: &Trial) -> &str {
     if tried.conf.is_empty() { "(defaults)" } else { &tried.conf }
 }
 
+fn signed(bytes: i64) -> String {
+    format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+pub(super) fn ms(ns: u64) -> String {
+    format!("{:.2}", ns as f64 / 1e6)
+}
+
 /// Lines for the devices of a run that has several: with the defaults, and with the best setting.
-fn of_each_device(tried: &[Tried]) -> String {
+fn of_each_device(tried: &[Trial]) -> String {
     let mut text = String::new();
     let (Some(default), Some(best)) = (tried.iter().find(|t| t.conf.is_empty()), tried.first())
     else {
@@ -86,151 +224,4 @@ fn of_each_device(tried: &[Tried]) -> String {
         text += "\n";
     }
     text
-}
-
-/// The advice in words.
-pub(super) fn answer(tried: &[Tried], place: &Place) -> String {
-    let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
-    let (best, row) = (tried.iter().find(|t| t.row.ran()).unwrap_or(default), &default.row);
-    if !row.ran() {
-        let why = row.reason.as_deref().unwrap_or_default();
-        return format!("no advice: the run with the defaults ended early: {why}\n");
-    }
-    if helps(&best.row, row) {
-        let gain = if row.failed() > 0 {
-            format!("requests that failed: {} with the defaults, none with it", row.failed())
-        } else {
-            format!(
-                "peak reserved falls from {} to {} MiB",
-                mib(row.peak_reserved),
-                mib(best.row.peak_reserved)
-            )
-        };
-        return format!("advice: PYTORCH_CUDA_ALLOC_CONF={}\n  {gain}\n", best.conf);
-    }
-    if row.failed() > 0 {
-        return format!("no setting helps: {}\n", why_all_fail(best, default, place));
-    }
-    format!(
-        "no setting helps: the defaults reserve {} MiB for {} MiB of live buffers, and the best setting saves under {:.0} %\n",
-        mib(row.peak_reserved),
-        mib(row.live_floor),
-        HELPS_FROM * 100.0
-    )
-}
-
-fn why_all_fail(best: &Tried, default: &Tried, place: &Place) -> String {
-    // The floor counts what fails, too.
-    let (needed, capacity) = (default.row.live_floor_of_one, place.capacity());
-    if needed > capacity {
-        let highest = default.row.devices.iter().find(|(_, one)| one.live_floor == needed);
-        let device = highest.map(|(number, _)| number);
-        return format!(
-            "the live buffers alone reach {}{} MiB on {} of {} MiB: it is exhaustion",
-            if needed == u64::MAX { "at least " } else { "" }, // where the sum is cut
-            mib(needed),
-            device.map_or_else(|| "a device".to_owned(), |number| format!("device {number}")),
-            mib(capacity)
-        );
-    }
-    let first = default.row.first_oom.as_deref().unwrap_or("a request failed");
-    let fewest = if best.row.failed() < default.row.failed() {
-        format!(
-            "{} fail with the defaults, and the best, {}, which is not enough, leaves {}",
-            default.row.failed(),
-            best.conf,
-            best.row.failed()
-        )
-    } else {
-        format!("{} fail at best", best.row.failed())
-    };
-    let device =
-        default.row.first_oom_device.map_or_else(String::new, |n| format!(", on device {n}"));
-    format!("requests fail with every setting tried ({fewest}); the first{device}: {first}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::verdict;
-    use super::*;
-    use crate::row::Row;
-
-    /// A setting with so many failures and so many MiB at the peak.
-    fn tried(conf: &str, ooms: u64, peak_mib: u64) -> Tried {
-        let (peak_reserved, live_floor) = (peak_mib << 20, 900 << 20);
-        let row = Row {
-            outcome: "ok",
-            ooms,
-            peak_reserved,
-            live_floor,
-            live_floor_of_one: live_floor,
-            ..Row::default()
-        };
-        Tried { rank: 1, conf: conf.into(), verdict: "", saved: Some(0), row }
-    }
-
-    fn answer_of(best: Tried, default: Tried, capacity: u64) -> String {
-        let place = Place::for_recording(None, Some(Bytes(capacity << 20))).expect("a device");
-        answer(&[best, default], &place)
-    }
-
-    /// The first setting of a recording whose request fails with all of them had a lower peak, since it served less.
-    #[test]
-    fn a_lower_peak_is_no_help_while_requests_fail() {
-        let (lower, default) = (tried("a:1", 1, 500), tried("", 1, 1000));
-        assert!(!helps(&lower.row, &default.row));
-        assert_eq!(verdict("a:1", "", &lower.row, &default.row), "no help");
-        let text = answer_of(lower, default, 1000);
-        assert_eq!(
-            text,
-            "no setting helps: requests fail with every setting tried (1 fail at best); the first: a request failed\n"
-        );
-    }
-
-    #[test]
-    fn fewer_failures_are_told_and_are_not_enough() {
-        let (fewer, default) = (tried("a:1", 306, 500), tried("", 315, 1000));
-        assert_eq!(verdict("a:1", "", &fewer.row, &default.row), "not enough");
-        let text = answer_of(fewer, default, 1000);
-        assert!(text.starts_with("no setting helps: "), "{text}");
-        assert!(
-            text.contains(
-                "315 fail with the defaults, and the best, a:1, which is not enough, leaves 306"
-            ),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn more_live_bytes_than_the_device_has_are_exhaustion() {
-        let text = answer_of(tried("a:1", 1, 500), tried("", 1, 500), 800);
-        assert_eq!(
-            text,
-            "no setting helps: the live buffers alone reach 900.0 MiB on a device of 800.0 MiB: it is exhaustion\n"
-        );
-    }
-
-    #[test]
-    fn no_failure_any_more_is_help_even_at_a_higher_peak() {
-        let (none, default) = (tried("a:1", 0, 1100), tried("", 2, 1000));
-        assert_eq!(verdict("a:1", "", &none.row, &default.row), "helps");
-        assert_eq!(
-            answer_of(none, default, 1000),
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  requests that failed: 2 with the defaults, none with it\n"
-        );
-    }
-
-    #[test]
-    fn a_small_saving_is_no_help() {
-        let text = answer_of(tried("a:1", 0, 995), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "no setting helps: the defaults reserve 1000.0 MiB for 900.0 MiB of live buffers, and the best setting saves under 1 %\n"
-        );
-        let text = answer_of(tried("a:1", 0, 900), tried("", 0, 1000), 2000);
-        assert_eq!(
-            text,
-            "advice: PYTORCH_CUDA_ALLOC_CONF=a:1\n  peak reserved falls from 1000.0 to 900.0 MiB\n"
-        );
-    }
 }

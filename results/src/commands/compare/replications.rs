@@ -3,51 +3,30 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `replications` | runs of different seeds are independent, and each gives one value of a figure | Law, Simulation Modeling and Analysis (5th ed.) 9.4.1 |
-//! | `interval` | mean ± t(n − 1, 0.975) · s / √n, with s the sample standard deviation: it covers the expected value in 95 of 100 such comparisons, if the values are near normal | Law 4.5 |
+//! | `interval` | [`Interval`]: it covers the expected value in 95 of 100 such comparisons, if the values are near normal | Law 4.5 |
+//! | `warm_up` | latencies are those of each run's steady state, without its warm-up ([`Steady`]), where it has enough requests; all else is of whole runs, which begin with an empty device, as a program does | Law 9.5.1 |
 //!
 //! Quantiles of latencies are taken within a run; the interval is that of the quantile over runs. Runs that failed in part count with what they
-//! gave, and are counted in `failed`. Warm-up is not removed: a run begins with an empty device, as a program does.
+//! gave, and are counted in `failed`.
+
+use std::collections::BTreeSet;
+
+use vramlab_sim::report::Summary;
 
 use super::serving::three;
 use crate::output::Grid;
 use crate::row::Row;
+use crate::statistics::{Estimates, Interval, Steady};
 
-/// t(n, 0.975) for n degrees of freedom, from 1 (Student 1908; any table).
-const T_975: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-/// The normal distribution's, to which it falls.
-const Z_975: f64 = 1.959_964;
-
-/// A mean and half the width of its interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Interval {
-    mean: f64,
-    half: f64,
-}
-
-impl Interval {
-    /// Of independent values; none of fewer than two.
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
-        let degrees = values.len().checked_sub(1).filter(|n| *n > 0)?;
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = (squares / degrees as f64).sqrt();
-        Some(Self { mean, half: student(degrees) * deviation / n.sqrt() })
+/// Mean and half width; only the value where all runs gave the same.
+fn text(interval: Interval) -> String {
+    if interval.half == 0.0 && interval.mean.fract() == 0.0 {
+        return format!("{}", interval.mean);
     }
-
-    fn text(self) -> String {
-        format!("{} ± {}", three(self.mean), three(self.half))
+    if interval.half == 0.0 {
+        return three(interval.mean);
     }
-}
-
-/// t(degrees, 0.975); beyond the table by the first term of its expansion, (z³ + z) / 4n.
-fn student(degrees: usize) -> f64 {
-    let more = |n: f64| Z_975 + (Z_975.powi(3) + Z_975) / (4.0 * n);
-    T_975.get(degrees - 1).copied().unwrap_or_else(|| more(degrees as f64))
+    format!("{} ± {}", three(interval.mean), three(interval.half))
 }
 
 /// A figure: its title, and what a run gave.
@@ -60,21 +39,53 @@ const FIGURES: &[Figure] = &[
     ("live floor MiB", |row| Some(row.live_floor as f64 / MIB)),
     ("stall ms", |row| Some(row.stall_total_ns as f64 / 1e6)),
     ("time s", |row| Some(row.time_ns as f64 / 1e9)),
-    ("request ms P50", |row| row.request_ns.map(|spread| spread.p50 as f64 / 1e6)),
-    ("P90", |row| row.request_ns.map(|spread| spread.p90 as f64 / 1e6)),
-    ("P99", |row| row.request_ns.map(|spread| spread.p99 as f64 / 1e6)),
+    ("request ms P50", |row| e2e(row, |found| found.p50.value, |all| all.p50, 1e6)),
+    ("P90", |row| e2e(row, |found| found.p90.value, |all| all.p90, 1e6)),
+    ("P99", |row| e2e(row, |found| found.p99.value, |all| all.p99, 1e6)),
+    ("turned away", |row| row.answers.map(|answers| answers.turned_away as f64)),
 ];
 
 const SERVED: &[Figure] = &[
+    ("over a limit", |row| row.served.map(|served| served.refused_limit as f64)),
+    ("no memory", |row| row.served.map(|served| served.refused_memory as f64)),
     ("preempted", |row| row.served.map(|served| served.preemptions as f64)),
-    ("TTFT s P50", |row| row.served.map(|served| served.ttft.spread.p50 as f64 / 1e9)),
-    ("P90", |row| row.served.map(|served| served.ttft.spread.p90 as f64 / 1e9)),
-    ("P99", |row| row.served.map(|served| served.ttft.spread.p99 as f64 / 1e9)),
-    ("TPOT ms P50", |row| row.served.map(|served| served.tpot.spread.p50 as f64 / 1e6)),
-    ("P99", |row| row.served.map(|served| served.tpot.spread.p99 as f64 / 1e6)),
-    ("e2e s P50", |row| row.served.map(|served| served.e2e.spread.p50 as f64 / 1e9)),
-    ("P99", |row| row.served.map(|served| served.e2e.spread.p99 as f64 / 1e9)),
+    ("TTFT s P50", |row| ttft(row, |found| found.p50.value, |all| all.p50)),
+    ("P90", |row| ttft(row, |found| found.p90.value, |all| all.p90)),
+    ("P99", |row| ttft(row, |found| found.p99.value, |all| all.p99)),
+    ("TPOT ms P50", |row| tpot(row, |found| found.p50.value, |all| all.p50)),
+    ("P99", |row| tpot(row, |found| found.p99.value, |all| all.p99)),
+    ("e2e s P50", |row| e2e(row, |found| found.p50.value, |all| all.p50, 1e9)),
+    ("P99", |row| e2e(row, |found| found.p99.value, |all| all.p99, 1e9)),
 ];
+
+type OfSteady = fn(&Estimates) -> f64;
+type OfAll = fn(&Summary) -> u64;
+
+/// A latency of the steady state, or of all requests where there are too few for one.
+fn latency(
+    steady: Option<&Estimates>,
+    all: Option<Summary>,
+    of_steady: OfSteady,
+    of_all: OfAll,
+) -> Option<f64> {
+    let all = || all.as_ref().filter(|all| all.count > 0).map(|all| of_all(all) as f64);
+    steady.map(of_steady).or_else(all)
+}
+
+fn e2e(row: &Row, steady: OfSteady, all: OfAll, unit_ns: f64) -> Option<f64> {
+    let found = row.steady.as_ref().map(|steady| &steady.e2e);
+    Some(latency(found, row.request_ns, steady, all)? / unit_ns)
+}
+
+fn ttft(row: &Row, steady: OfSteady, all: OfAll) -> Option<f64> {
+    let found = row.steady.as_ref().and_then(|steady| steady.ttft.as_ref());
+    Some(latency(found, row.served.map(|served| served.ttft.spread), steady, all)? / 1e9)
+}
+
+fn tpot(row: &Row, steady: OfSteady, all: OfAll) -> Option<f64> {
+    let found = row.steady.as_ref().and_then(|steady| steady.tpot.as_ref());
+    Some(latency(found, row.served.map(|served| served.tpot.spread), steady, all)? / 1e6)
+}
 
 /// A table for each input that was run with several seeds; nothing for others.
 pub(super) fn tables(rows: &[Row], markdown: bool) -> String {
@@ -87,14 +98,23 @@ pub(super) fn tables(rows: &[Row], markdown: bool) -> String {
     names.into_iter().filter_map(|name| table(rows, name, markdown)).collect()
 }
 
+/// The seeds with which an input ran.
+fn seeds(rows: &[Row], name: &str) -> BTreeSet<u64> {
+    let ran = rows.iter().filter(|row| row.input == name && row.ran());
+    ran.filter_map(|row| row.seed).collect()
+}
+
+/// Did an input run with several seeds?
+pub(super) fn several(rows: &[Row], name: &str) -> bool {
+    seeds(rows, name).len() > 1
+}
+
 fn table(rows: &[Row], name: &str, markdown: bool) -> Option<String> {
-    let all: Vec<&Row> = rows.iter().filter(|row| row.input == name && row.ran()).collect();
-    let mut seeds: Vec<_> = all.iter().filter_map(|row| row.seed).collect();
-    seeds.sort_unstable();
-    seeds.dedup();
+    let seeds = seeds(rows, name);
     if seeds.len() < 2 {
         return None;
     }
+    let all: Vec<&Row> = rows.iter().filter(|row| row.input == name && row.ran()).collect();
     let served = all.iter().any(|row| row.served.is_some());
     let has = |figure: &&Figure| all.iter().any(|row| figure.1(row).is_some());
     let figures: Vec<&Figure> = if served { SERVED } else { FIGURES }.iter().filter(has).collect();
@@ -112,34 +132,20 @@ fn table(rows: &[Row], name: &str, markdown: bool) -> Option<String> {
         let mut cells = vec![strategy.to_owned(), of.len().to_string(), failed.to_string()];
         cells.extend(figures.iter().map(|figure| {
             let values: Vec<f64> = of.iter().filter_map(|row| figure.1(row)).collect();
-            Interval::of(&values).map_or_else(|| "-".to_owned(), Interval::text)
+            Interval::of(&values).map_or_else(|| "-".to_owned(), text)
         }));
         grid.row(cells);
     }
-    let heading = format!("{name}, {} seeds: means with 95 % confidence intervals", seeds.len());
+    let left_out = all.iter().filter_map(|row| row.steady.as_ref());
+    let left_out: Vec<&Steady> = left_out.filter(|steady| steady.warm_up > 0).collect();
+    let mut heading =
+        format!("{name}, {} seeds: means with 95 % confidence intervals", seeds.len());
+    if let Some(most) = left_out.iter().map(|steady| steady.warm_up).max() {
+        heading += &format!(
+            "; latencies without warm-up, up to {most} of {} requests of a run",
+            left_out.iter().map(|steady| steady.requests).max().unwrap_or(0)
+        );
+    }
     let heading = if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
     Some(heading + &grid.print(markdown) + "\n\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Four values with mean 5 and deviation 2.582: t(3) is 3.182.
-    #[test]
-    fn an_interval_is_students() {
-        let found = Interval::of(&[2.0, 4.0, 6.0, 8.0]).expect("four values");
-        assert!((found.mean - 5.0).abs() < 1e-12);
-        assert!((found.half - 3.182 * 2.581_989 / 2.0).abs() < 1e-5, "{found:?}");
-        assert_eq!(Interval::of(&[1.0]), None);
-        assert_eq!(Interval::of(&[3.0, 3.0]), Some(Interval { mean: 3.0, half: 0.0 }));
-    }
-
-    /// t(40) is 2.0211, t(120) is 1.9799.
-    #[test]
-    fn students_quantile_goes_on_beyond_its_table() {
-        assert!((student(40) - 2.0211).abs() < 2e-3);
-        assert!((student(120) - 1.9799).abs() < 2e-4);
-        assert!(student(30) > student(31));
-    }
 }

@@ -1,6 +1,8 @@
 //! Rows as tables: one block for each input, and for several seeds what they agree on.
 
-use super::{replications, serving};
+use vramlab_sim::report::Answers;
+
+use super::{replications, serving, steady};
 use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json};
 use crate::row::{KvRow, Row};
 
@@ -58,6 +60,17 @@ const REQUESTS: Column = ("request ms P50/90/99", |row| {
     [spread.p50, spread.p90, spread.p99].map(|ns| serving::three(ns as f64 / 1e6)).join(" / ")
 });
 
+/// Where a service may refuse to answer.
+const ANSWERS: [Column; 3] = [
+    ("answered", |row| answers(row, |answers| answers.answered)),
+    ("of them shed", |row| answers(row, |answers| answers.shed)),
+    ("turned away", |row| answers(row, |answers| answers.turned_away)),
+];
+
+fn answers(row: &Row, of: fn(&Answers) -> u64) -> String {
+    row.answers.as_ref().map_or_else(|| "-".to_owned(), |answers| of(answers).to_string())
+}
+
 /// Where it was searched for.
 const MIN_CAPACITY: Column =
     ("min capacity MiB", |row| row.min_capacity.map_or("-".to_owned(), mib));
@@ -87,9 +100,11 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
         text += &if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
         let searched = block.iter().any(|row| row.min_capacity.is_some());
         let requests = block.iter().any(|row| row.request_ns.is_some() && row.served.is_none());
-        let more = [requests.then_some(&REQUESTS), searched.then_some(&MIN_CAPACITY)];
-        let columns: Vec<Column> =
-            columns.iter().chain(more.into_iter().flatten()).copied().collect();
+        let answers = block.iter().any(|row| row.answers.is_some());
+        let mut columns = columns.to_vec();
+        columns.extend(requests.then_some(REQUESTS));
+        columns.extend(ANSWERS.iter().filter(|_| answers));
+        columns.extend(searched.then_some(MIN_CAPACITY));
         let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
         let mut grid = Grid::new(&titles);
         for row in block {
@@ -115,6 +130,12 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
             for note in &row.notes {
                 text += &format!("note: {}: {note}\n", row.strategy);
             }
+        }
+        if let Some(assumes) = block.iter().find_map(|row| row.assumes) {
+            text += &format!("times: {assumes}\n");
+        }
+        if !replications::several(rows, &first.input) {
+            text += &steady::table(block, markdown);
         }
         for row in block.iter().filter(|row| marks && !row.marks.is_empty()) {
             text += &format!("\nat the marks of {}, {}:\n", row.input, row.strategy);

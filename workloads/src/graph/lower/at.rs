@@ -3,7 +3,7 @@
 use super::{Blas, Lower};
 use crate::graph::kernels::{Multiprocessors, column_sum_space};
 use crate::graph::network::Node;
-use crate::graph::program::{Kernel, Step, StorageId};
+use crate::graph::program::{Kernel, StorageId};
 use crate::graph::tensor::{DType, Tensor};
 use vramlab_sim::units::StreamId;
 
@@ -60,7 +60,7 @@ impl<'l, 'a> Forward<'l, 'a> {
 
     /// A kernel that is bound by memory.
     pub fn kernel(&mut self, reads: &[StorageId], writes: &[StorageId]) {
-        self.lower.simple(self.node.kind.operator().name(), self.node.scope, reads, writes);
+        self.kernel_with(0.0, reads, writes, &[]);
     }
 
     /// A kernel that does the operator's operations, with scratch space.
@@ -71,21 +71,19 @@ impl<'l, 'a> Forward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        let kernel = kernel_of(self.lower, self.node, flops, reads, writes);
+        let kernel = kernel_of(self.lower, self.node, flops, [reads, writes], &[]);
         self.lower.push(Kernel { scratch: scratch.to_vec(), ..kernel });
     }
 
     /// Operations of the operator.
     pub fn flops(&self) -> f64 {
-        forward_flops(self.lower, self.node)
+        self.lower.plan.graph.flops(self.node)
     }
 
     /// A kernel that moves so many bytes, not all that it names.
     pub fn kernel_moving(&mut self, bytes: u64, reads: &[StorageId], writes: &[StorageId]) {
         self.kernel_with(0.0, reads, writes, &[]);
-        if let Some(Step::Run(kernel)) = self.lower.program.steps.last_mut() {
-            kernel.moved = Some(bytes);
-        }
+        self.lower.moves(bytes);
     }
 
     /// One kernel that reads all inputs and writes all outputs.
@@ -121,7 +119,7 @@ impl<'l, 'a> Forward<'l, 'a> {
 pub struct Backward<'l, 'a> {
     pub(super) lower: &'l mut Lower<'a>,
     pub(super) node: &'a Node,
-    gradients: Vec<Option<StorageId>>,
+    pub(super) gradients: Vec<Option<StorageId>>,
     given: Vec<(usize, StorageId)>,
 }
 
@@ -182,11 +180,7 @@ impl<'l, 'a> Backward<'l, 'a> {
 
     /// All that was saved: inputs, then outputs.
     pub fn saved(&self) -> Vec<StorageId> {
-        let saves = self.node.kind.operator().saves();
-        let inputs = saves.inputs.iter().map(|i| placed(self.lower, self.node.inputs[*i]));
-        inputs
-            .chain(saves.outputs.iter().map(|i| placed(self.lower, self.node.outputs[*i])))
-            .collect()
+        self.lower.plan.graph.saved(self.node).map(|id| placed(self.lower, id)).collect()
     }
 
     /// An input.
@@ -221,7 +215,7 @@ impl<'l, 'a> Backward<'l, 'a> {
 
     /// Operations of the forward kernel.
     pub fn forward_flops(&self) -> f64 {
-        forward_flops(self.lower, self.node)
+        self.lower.plan.graph.flops(self.node)
     }
 
     /// A kernel that is bound by memory.
@@ -237,7 +231,7 @@ impl<'l, 'a> Backward<'l, 'a> {
         writes: &[StorageId],
         scratch: &[StorageId],
     ) {
-        let kernel = kernel_of(self.lower, self.node, flops, reads, writes);
+        let kernel = kernel_of(self.lower, self.node, flops, [reads, writes], &self.gradients);
         self.lower.push(Kernel { scratch: scratch.to_vec(), ..kernel });
     }
 
@@ -284,29 +278,62 @@ pub(super) fn kernel_of(
     lower: &Lower<'_>,
     node: &Node,
     flops: f64,
-    reads: &[StorageId],
-    writes: &[StorageId],
+    [reads, writes]: [&[StorageId]; 2],
+    gradients: &[Option<StorageId>],
 ) -> Kernel {
+    let mut seen = Seen::of(lower, node, gradients);
+    let moved = reads.iter().chain(writes).map(|id| seen.bytes(lower, *id)).sum();
     Kernel {
         name: node.kind.operator().name(),
         scope: node.scope,
         reads: reads.to_vec(),
         writes: writes.to_vec(),
         scratch: Vec::new(),
-        moved: None,
+        moved: Some(moved),
         flops,
         math: lower.plan.graph.get(node.outputs[0]).dtype,
         stream: StreamId(0),
     }
 }
 
-fn placed(lower: &Lower<'_>, tensor: crate::graph::tensor::TensorId) -> StorageId {
-    lower.place[tensor.0 as usize].expect("operators run in order, so what is read was made")
+/// What a node sees of storages: a view of a part reads that part, not all of the storage.
+struct Seen {
+    /// Storages as the node names them, each with the bytes that it sees there, and whether a kernel has named it.
+    views: Vec<(StorageId, u64, bool)>,
 }
 
-fn forward_flops(lower: &Lower<'_>, node: &Node) -> f64 {
-    let graph = &lower.plan.graph;
-    let inputs: Vec<&Tensor> = node.inputs.iter().map(|id| graph.get(*id)).collect();
-    let outputs: Vec<&Tensor> = node.outputs.iter().map(|id| graph.get(*id)).collect();
-    node.kind.operator().flops(&inputs, &outputs)
+impl Seen {
+    fn of(lower: &Lower<'_>, node: &Node, gradients: &[Option<StorageId>]) -> Self {
+        let graph = &lower.plan.graph;
+        let tensors = node.inputs.iter().chain(&node.outputs);
+        let placed = tensors.filter_map(|id| {
+            lower.place[id.0 as usize].map(|storage| (storage, graph.get(*id).bytes(), false))
+        });
+        // one number may stand for a whole gradient; a part may be read of a larger one
+        let given = gradients.iter().zip(&node.outputs).filter_map(|(storage, output)| {
+            let bytes = lower.program.get((*storage)?).bytes.min(graph.get(*output).bytes());
+            Some(((*storage)?, bytes, false))
+        });
+        Self { views: placed.chain(given).collect() }
+    }
+
+    /// Bytes of the next view of this storage that no one has named; of all of it, where the node has no view of it.
+    fn bytes(&mut self, lower: &Lower<'_>, id: StorageId) -> u64 {
+        let mut mine = self.views.iter_mut().filter(|(storage, ..)| *storage == id);
+        let Some(first) = mine.next() else { return lower.program.get(id).bytes };
+        if !first.2 {
+            first.2 = true;
+            return first.1;
+        }
+        let bytes = first.1;
+        let next = mine.find(|(.., named)| !named);
+        next.map_or(bytes, |(_, bytes, named)| {
+            *named = true;
+            *bytes
+        })
+    }
+}
+
+fn placed(lower: &Lower<'_>, tensor: crate::graph::tensor::TensorId) -> StorageId {
+    lower.place[tensor.0 as usize].expect("operators run in order, so what is read was made")
 }

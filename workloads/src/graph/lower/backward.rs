@@ -151,7 +151,7 @@ impl Lower<'_> {
                     && self.holders[first.0 as usize] == 1
                     && self.is_whole(first, tensor) =>
             {
-                self.simple("add", wanted.scope, &[gradient], &[first]);
+                self.simple("add", wanted.scope, &[gradient, first], &[first]);
                 first
             }
             Some(first) => {
@@ -193,9 +193,15 @@ impl Lower<'_> {
         let scope = self.plan.graph.get(weight).scope;
         if self.is_live(number) {
             let sum = self.fixed_like(number, weight, "grad");
-            self.simple("add", scope, &[gradient], &[sum]);
+            let stale = self.plan.run.spread.in_buckets && self.plan.run.set_to_none;
+            match stale && self.first {
+                // the room is there, what is in it is of the step before
+                true => self.simple("copy", scope, &[gradient], &[sum]),
+                false => self.simple("add", scope, &[gradient, sum], &[sum]),
+            }
         } else if self.holders[gradient.0 as usize] > 0
             || self.program.get(gradient).fixed.is_some()
+            || self.plan.run.spread.in_buckets
         {
             let copy = self.fixed_like(number, weight, "grad");
             self.born(number);

@@ -40,7 +40,8 @@ impl Forward<'_, '_> {
     /// A convolution of all inputs into the result, with so much workspace.
     pub fn run_convolution(&mut self, space: u64) {
         let reads: Vec<_> = (0..self.inputs()).map(|i| self.input(i)).collect();
-        let kernel = kernel_of(self.lower, self.node, self.flops(), &reads, &[self.output(0)]);
+        let named = [&reads[..], &[self.output(0)]];
+        let kernel = kernel_of(self.lower, self.node, self.flops(), named, &[]);
         let tensors = [self.node.inputs[0], self.node.inputs[1], self.node.outputs[0]];
         self.lower.convolve("forward", tensors, kernel, space);
     }
@@ -55,7 +56,8 @@ impl Backward<'_, '_> {
         write: StorageId,
         space: u64,
     ) {
-        let kernel = kernel_of(self.lower, self.node, self.forward_flops(), reads, &[write]);
+        let (flops, named) = (self.forward_flops(), [reads, &[write]]);
+        let kernel = kernel_of(self.lower, self.node, flops, named, &self.gradients);
         let tensors = [self.node.inputs[0], self.node.inputs[1], self.node.outputs[0]];
         self.lower.convolve(part, tensors, kernel, space);
     }

@@ -33,6 +33,10 @@ impl Lower<'_> {
             Load::Copy => self.load_beside(None),
             Load::Shards(bytes) => self.load_beside(Some(bytes)),
         }
+        if self.plan.run.tokens > 0 {
+            // a prompt is timed from its arrival, when the model is there
+            self.wait_for_device();
+        }
         self.load_first();
     }
 

@@ -8,13 +8,14 @@
 //! | `cast` | inputs of 16 bits may come in fp32, be cast on the device, and the fp32 ones dropped at once | recordings |
 //! | `beside` | a batch may be asked for and copied on a stream of its own, which the computation waits for | `to(non_blocking=True)` on a side stream |
 //! | `ahead` | or a step ahead: the next batch is asked for and filled on a stream of its own before the one at hand is used; the computation waits for the latter, and the allocator is told that it uses it | `data_prefetcher` of NVIDIA's examples; recordings of two streams |
-//! | `workers` | N workers, each of which takes T for a batch, have one ready every T/N | `torch/utils/data/dataloader.py`, PyTorch 2.15 |
+//! | `workers` | N workers, each of which takes T for a batch, have the first ready after T, and then one every T/N; while a batch is used they make the next | `torch/utils/data/dataloader.py`, PyTorch 2.15 |
 //! | `made` | the last input may be made from a copy as large, which is dropped at once | the same recordings |
 //!
-//! Which of an input's two numbers the batch at hand has, alternates with each step.
+//! Which of an input's two numbers the batch at hand has, alternates with each step. Left out: that workers may be several batches ahead (`prefetch_factor`),
+//! which evens out steps of different lengths.
 
 use super::Lower;
-use super::streams::{COMPUTE, LOAD, WORKERS};
+use super::streams::{BATCH_MADE, COMPUTE, LOAD, WORKERS};
 use crate::graph::fixed::Single;
 use crate::graph::plan::Inputs;
 use crate::graph::program::{Step, StorageId};
@@ -27,6 +28,9 @@ use vramlab_sim::units::StreamId;
 impl Lower<'_> {
     /// The first batch, where batches come a step ahead.
     pub(super) fn load_first(&mut self) {
+        if let Some(workers) = self.plan.run.spread.workers {
+            self.make_batch(workers.batch_ns);
+        }
         if let Some(loader) = &self.plan.run.spread.loader {
             let sizes = self.input_sizes();
             self.load_ahead(&sizes, loader.last_is_made, 0);
@@ -80,13 +84,19 @@ impl Lower<'_> {
         self.load_ahead(&loader.next, loader.last_is_made, 1 - turn);
     }
 
-    /// What follows on a stream waits until the host's workers have made a batch (rule `workers`).
+    /// What follows on a stream waits until the host's workers have made a batch, and they begin the next (rule `workers`).
     fn await_workers(&mut self, stream: StreamId) {
-        let duration = self.plan.run.spread.batch_ns;
-        if duration > 0 {
-            self.program.steps.push(Step::Op(Op::Work { stream: WORKERS, duration }));
-            self.order(WORKERS, stream);
+        if let Some(workers) = self.plan.run.spread.workers {
+            self.program.steps.push(Step::Op(Op::Wait { event: BATCH_MADE, stream }));
+            self.make_batch(workers.batch_ns.div_ceil(workers.count.max(1)));
         }
+    }
+
+    /// The host's workers make a batch in this time (ns).
+    fn make_batch(&mut self, duration: u64) {
+        let (stream, event) = (WORKERS, BATCH_MADE);
+        self.program.steps.push(Step::Op(Op::Work { stream, duration }));
+        self.program.steps.push(Step::Op(Op::Event { event, stream }));
     }
 
     fn load_now(&mut self) {

@@ -26,6 +26,7 @@ mod loader;
 mod optimizer;
 mod pipeline;
 mod sink;
+mod storages;
 mod streams;
 mod units;
 
@@ -41,9 +42,8 @@ use super::fixed::{Numbers, Single};
 use super::kernels::{BLAS_WORKSPACE, LT_WORKSPACE};
 use super::op::Kind;
 use super::plan::{Plan, Workspace};
-use super::program::{Kernel, Program, Step, Storage, StorageId};
-use super::spread::Home;
-use super::tensor::{DType, Role, ScopeId, TensorId};
+use super::program::{Kernel, Program, Step, StorageId};
+use super::tensor::{DType, ScopeId, TensorId};
 use fetch::Fetched;
 use host::OnHost;
 use streams::COMPUTE;
@@ -112,6 +112,8 @@ pub struct Lower<'a> {
     bucket: Vec<(TensorId, StorageId)>,
     /// Buckets that were summed, and the gradients that they go back to.
     summed: Vec<(StorageId, Vec<StorageId>)>,
+    /// Is this the first micro-batch of a step?
+    first: bool,
     /// Is this the last micro-batch of a step?
     last: bool,
     /// Events so far.
@@ -142,8 +144,9 @@ impl<'a> Lower<'a> {
             on_host: OnHost::default(),
             bucket: Vec::new(),
             summed: Vec::new(),
+            first: true,
             last: true,
-            events: 0,
+            events: streams::EVENTS_FIRST,
             read: false,
             fresh: false,
             tried: FxHashSet::default(),
@@ -152,96 +155,6 @@ impl<'a> Lower<'a> {
             lower.state_storage(i);
         }
         lower
-    }
-
-    fn storage(
-        &mut self,
-        bytes: u64,
-        dtype: DType,
-        scope: ScopeId,
-        part: &'static str,
-    ) -> StorageId {
-        self.holders.push(0);
-        let storage = Storage { bytes, dtype, scope, part, fixed: None, found: false };
-        self.program.storages.push(storage);
-        StorageId(self.program.storages.len() as u32 - 1)
-    }
-
-    fn like(&mut self, tensor: TensorId, scope: ScopeId, part: &'static str) -> StorageId {
-        let tensor = self.plan.graph.get(tensor);
-        self.storage(tensor.bytes(), tensor.dtype, scope, part)
-    }
-
-    /// The fixed storage of this number, of a tensor's size.
-    fn fixed_like(&mut self, number: u32, tensor: TensorId, part: &'static str) -> StorageId {
-        let tensor = self.plan.graph.get(tensor);
-        self.fixed_storage(number, tensor.bytes(), tensor.dtype, tensor.scope, part)
-    }
-
-    fn fixed_storage(
-        &mut self,
-        number: u32,
-        bytes: u64,
-        dtype: DType,
-        scope: ScopeId,
-        part: &'static str,
-    ) -> StorageId {
-        if let Some(known) = self.fixed[number as usize] {
-            return known;
-        }
-        let id = self.storage(bytes, dtype, scope, part);
-        let storage = &mut self.program.storages[id.0 as usize];
-        (storage.fixed, storage.found) = (Some(number), self.live[number as usize]);
-        self.fixed[number as usize] = Some(id);
-        id
-    }
-
-    /// What a device keeps of a weight or buffer, by its place in the list; none of a weight that stays on the host.
-    fn state_storage(&mut self, place: usize) -> Option<StorageId> {
-        let id = self.numbers.state()[place];
-        let tensor = self.plan.graph.get(id);
-        let (dtype, scope) = (tensor.dtype, tensor.scope);
-        let bytes = match (tensor.role, self.plan.run.spread.home) {
-            (Role::Parameter, Home::Host) => return None,
-            (Role::Parameter, Home::Devices(devices)) => {
-                tensor.numbers().div_ceil(devices.max(1)) * dtype.bytes()
-            }
-            _ => tensor.bytes(),
-        };
-        let storage = self.fixed_storage(self.numbers.of_state(place), bytes, dtype, scope, "");
-        self.place[id.0 as usize] = Some(storage);
-        Some(storage)
-    }
-
-    /// A storage of this program becomes the fixed one of this number.
-    fn adopt(&mut self, id: StorageId, number: u32) {
-        self.program.storages[id.0 as usize].fixed = Some(number);
-        self.fixed[number as usize] = Some(id);
-        self.live[number as usize] = true;
-    }
-
-    /// Drops the fixed storage of this number, if it is there.
-    fn drop_fixed(&mut self, number: u32, tensor: TensorId) {
-        if std::mem::take(&mut self.live[number as usize]) {
-            let id = match self.fixed[number as usize].take() {
-                Some(known) => known,
-                None => {
-                    let id = self.like(tensor, self.plan.graph.get(tensor).scope, "");
-                    let storage = &mut self.program.storages[id.0 as usize];
-                    (storage.fixed, storage.found) = (Some(number), true);
-                    id
-                }
-            };
-            self.program.steps.push(Step::Free(id));
-        }
-    }
-
-    fn is_live(&self, number: u32) -> bool {
-        self.live[number as usize]
-    }
-
-    fn born(&mut self, number: u32) {
-        self.live[number as usize] = true;
     }
 
     fn push(&mut self, kernel: Kernel) {
@@ -267,6 +180,13 @@ impl<'a> Lower<'a> {
             math: DType::F32,
             stream: StreamId(0),
         });
+    }
+
+    /// The last kernel moves so many bytes, not all that it names.
+    fn moves(&mut self, bytes: u64) {
+        if let Some(Step::Run(kernel)) = self.program.steps.last_mut() {
+            kernel.moved = Some(bytes);
+        }
     }
 
     fn hold(&mut self, held: Vec<StorageId>) {
@@ -337,7 +257,7 @@ impl<'a> Lower<'a> {
             text += &format!("micro {micro} ");
         }
         text += &self.label();
-        self.last = micro + 1 >= run.accumulation;
+        (self.first, self.last) = (micro == 0, micro + 1 >= run.accumulation);
         self.find_carried();
         match &run.mark {
             None => self.mark(format!("{text}forward"), true),

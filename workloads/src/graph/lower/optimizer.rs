@@ -14,8 +14,12 @@
 //! | master | first step: an fp32 copy of each 16-bit weight; for-each: every step fp32 copies of all gradients | mixed-precision optimizers with fp32 masters (Micikevicius et al. 2018, section 3.1) |
 //! | parts | states, masters and temporaries of one part in N of each weight; then the parts are exchanged | Rajbhandari et al. 2020, section 5.1 (ZeRO-1) |
 //! | host | nothing on the device; the host waits for all gradients, and weights come back (its own time is left out) | Ren et al. 2021 (ZeRO-Offload) |
-//! | `zero_grad` | frees all gradients, or zeroes them | `torch/optim/optimizer.py` |
+//! | `zero_grad` | frees all gradients, or zeroes them; those that live in buckets stay | `torch/optim/optimizer.py`, `reducer.cpp` |
+//!
+//! What a kernel changes in place it reads and writes: fused AdamW reads weight, gradient and two moments and writes all but the gradient, seven times the
+//! weights' bytes.
 
+use rustc_hash::FxHashMap;
 use vramlab_sim::machine::Direction;
 use vramlab_sim::op::Op;
 use vramlab_sim::units::StreamId;
@@ -60,7 +64,9 @@ impl Lower<'_> {
 
     pub(super) fn zero_gradients(&mut self) {
         let pairs = self.gradients();
-        if self.plan.run.set_to_none {
+        if self.plan.run.set_to_none && self.plan.run.spread.in_buckets {
+            // they are parts of their buckets, which stay
+        } else if self.plan.run.set_to_none {
             for (weight, _) in &pairs {
                 self.drop_fixed(self.numbers.of_gradient(*weight), *weight);
             }
@@ -138,9 +144,11 @@ impl Lower<'_> {
         let found = self.storage(4, DType::F32, scope, "scale");
         self.simple("unscale", scope, &[scale], &[inverse]);
         self.simple("unscale", scope, &[], &[found]);
-        let mut writes = gradients(pairs);
+        let mut reads = gradients(pairs);
+        let mut writes = reads.clone();
+        reads.push(inverse);
         writes.push(found);
-        self.simple("unscale", scope, &[inverse], &writes);
+        self.simple("unscale", scope, &reads, &writes);
         vec![found, inverse]
     }
 
@@ -170,7 +178,9 @@ impl Lower<'_> {
         self.hold(norms.into_iter().rev().collect());
         let factor = self.storage(width, dtype, scope, "clip");
         self.simple("clip", scope, &[total], &[factor]);
-        self.simple("clip", scope, &[factor], &all);
+        let mut reads = vec![factor];
+        reads.extend(&all);
+        self.simple("clip", scope, &reads, &all);
         self.hold(vec![factor, total]);
     }
 
@@ -261,6 +271,7 @@ impl Lower<'_> {
                     let decayed = self.like_all(pairs, "decayed");
                     reads.extend(self.weights(pairs));
                     self.simple("decay", ScopeId(0), &reads, &decayed);
+                    self.move_parts(pairs);
                     // a list's items are dropped last first
                     reads = decayed.iter().rev().copied().collect();
                 }
@@ -280,10 +291,42 @@ impl Lower<'_> {
     }
 
     fn update_in_one(&mut self, pairs: &Pairs, mut reads: Vec<StorageId>, roots: &[StorageId]) {
-        let mut writes = self.weights(pairs);
-        writes.extend(self.states(pairs));
         reads.extend(roots.iter().rev());
-        self.simple("update", ScopeId(0), &reads, &writes);
+        self.step_weights(ScopeId(0), reads, pairs);
+    }
+
+    /// The kernel that changes these weights and their states in place; of the fp32 master of a weight, where there is one, the weight is a copy.
+    fn step_weights(&mut self, scope: ScopeId, mut reads: Vec<StorageId>, pairs: &Pairs) {
+        let (weights, states) = (self.weights(pairs), self.states(pairs));
+        if !self.plan.run.master {
+            reads.extend(&weights);
+        }
+        reads.extend(&states);
+        let writes: Vec<StorageId> = weights.into_iter().chain(states).collect();
+        self.simple("update", scope, &reads, &writes);
+        self.move_parts(pairs);
+    }
+
+    /// Of whole weights and gradients the last kernel moves this device's part.
+    fn move_parts(&mut self, pairs: &Pairs) {
+        if self.plan.run.spread.parts() == 1 {
+            return;
+        }
+        let mut part_of: FxHashMap<StorageId, u64> = FxHashMap::default();
+        for (weight, gradient) in pairs {
+            let part = self.part(self.plan.graph.get(*weight).numbers());
+            for id in self.place[weight.0 as usize].into_iter().chain([*gradient]) {
+                part_of.insert(id, part * self.program.get(id).dtype.bytes());
+            }
+        }
+        let Some(Step::Run(kernel)) = self.program.steps.last() else { return };
+        let named = kernel.reads.iter().chain(&kernel.writes);
+        let bytes = named.map(|id| {
+            let whole = self.program.get(*id).bytes;
+            part_of.get(id).map_or(whole, |part| whole.min(*part))
+        });
+        let bytes = bytes.sum();
+        self.moves(bytes);
     }
 
     fn update_singly(&mut self, pairs: &Pairs, decays_gradient: bool, adam: bool) {
@@ -294,19 +337,20 @@ impl Lower<'_> {
         for pair in pairs {
             let (weight, gradient) = *pair;
             let scope = self.plan.graph.get(weight).scope;
-            let mut writes: Vec<StorageId> = self.place[weight.0 as usize].into_iter().collect();
+            let one = vec![*pair];
             let mut reads = vec![gradient];
             if decays_gradient {
                 let decayed = self.part_like(weight, "decayed");
-                reads.extend(&writes);
+                reads.extend(self.weights(&one));
                 self.simple("decay", scope, &reads, &[decayed]);
+                self.move_parts(&one);
                 reads = vec![decayed];
             }
             if !adam {
-                self.make_states(std::slice::from_ref(pair));
+                self.make_states(&one);
             }
-            let states = self.states(std::slice::from_ref(pair));
             if adam {
+                let states = self.states(&one);
                 let root = self.part_like(weight, "root");
                 self.simple("root", scope, &states, &[root]);
                 let denominator = self.part_like(weight, "denominator");
@@ -314,8 +358,7 @@ impl Lower<'_> {
                 self.hold(before.replace(denominator).into_iter().collect());
                 reads.push(denominator);
             }
-            writes.extend(states);
-            self.simple("update", scope, &reads, &writes);
+            self.step_weights(scope, reads, &one);
         }
         self.hold(before.into_iter().collect());
     }

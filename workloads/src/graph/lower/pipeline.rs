@@ -6,14 +6,16 @@
 //! | `send` | what the stage after needs goes to that device; its gradient comes from there | the same |
 //! | `flush` | all micro-batches of a step use the same weights; gradients are added up | the same; Narayanan et al. 2021, section 2.2 |
 //!
-//! Left out: waiting for other stages (a share of (S − 1)/(M + S − 1) of a step's time).
+//! | `bubble` | a stage waits for the others as long as S − 1 of its M micro-batches take: (S − 1)/(M + S − 1) of a step, in either schedule | Narayanan et al. 2021, section 2.2.1 |
+//!
+//! The wait stands at the end of the micro-batches, for stages that take about as long; transfers between stages are not in it.
 
 use vramlab_sim::machine::Direction;
 
 use super::Lower;
 use super::host::OnHost;
 use super::streams::COMPUTE;
-use crate::graph::program::StorageId;
+use crate::graph::program::{Step, StorageId};
 use crate::graph::spread::{Pipeline, Turn};
 use crate::graph::tensor::{Role, TensorId};
 
@@ -31,6 +33,7 @@ impl Lower<'_> {
         if self.plan.run.zero_first && part == 0 {
             self.zero_gradients();
         }
+        self.first = part == 0;
         let empty = self.place.clone();
         let mut kept: Vec<Kept> = Vec::new();
         kept.resize_with(pipeline.micro as usize, Kept::default);
@@ -56,8 +59,12 @@ impl Lower<'_> {
                     self.exchange_sent(true);
                     self.backward();
                     self.return_gradients();
+                    self.first = false;
                 }
             }
+        }
+        if pipeline.stages > 1 {
+            self.program.steps.push(Step::Idle { parts: pipeline.stages - 1, of: pipeline.micro });
         }
         self.place = empty;
         self.hold(results);

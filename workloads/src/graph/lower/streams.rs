@@ -21,6 +21,11 @@ pub(super) const WORKERS: StreamId = StreamId(4);
 pub(super) const LOAD: StreamId = StreamId(2);
 const WAIT: StreamId = StreamId(3);
 
+/// The host's workers have made the next batch: the one event that outlives a program.
+pub(super) const BATCH_MADE: EventId = EventId(0);
+/// Events of a program are numbered from here.
+pub(super) const EVENTS_FIRST: u32 = 1;
+
 /// Bytes that a device receives when `bytes`, of which it has its part, are gathered from (or summed over) `devices`.
 pub(super) fn exchanged(bytes: u64, devices: u64) -> u64 {
     let part = bytes.div_ceil(devices.max(1));
@@ -34,7 +39,7 @@ impl Lower<'_> {
         self.program.steps.push(Step::Op(Op::Wait { event, stream: after }));
     }
 
-    fn event(&mut self, stream: StreamId) -> EventId {
+    pub(super) fn event(&mut self, stream: StreamId) -> EventId {
         let event = EventId(self.events);
         self.events += 1;
         self.program.steps.push(Step::Op(Op::Event { event, stream }));

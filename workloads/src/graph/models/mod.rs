@@ -1,5 +1,6 @@
 //! Models from their public hyper-parameters, as graphs.
 
+mod attention;
 pub mod bert;
 pub mod decoder;
 mod layers;

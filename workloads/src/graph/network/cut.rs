@@ -1,8 +1,13 @@
 //! A part of a graph as a graph: a stage of a pipeline.
+//!
+//! What an earlier stage's program still has in its hands here ([`crate::graph::op::Hold`]) is neither received nor sent.
 
 use std::ops::Range;
 
+use rustc_hash::FxHashSet;
+
 use super::{Graph, GraphError, Node};
+use crate::graph::op::Kind;
 use crate::graph::tensor::{Role, TensorId};
 
 impl Graph {
@@ -16,14 +21,17 @@ impl Graph {
         let mut map: Vec<Option<TensorId>> = vec![None; self.tensors.len()];
         let nodes = &self.nodes[range.clone()];
         let mut read = vec![false; self.tensors.len()];
-        nodes.iter().flat_map(|node| &node.inputs).for_each(|id| read[id.0 as usize] = true);
+        let reads = |node: &&Node| !matches!(node.kind, Kind::Hold(_));
+        let inputs = nodes.iter().filter(reads).flat_map(|node| &node.inputs);
+        inputs.for_each(|id| read[id.0 as usize] = true);
         for (id, tensor) in self.tensors() {
             if read[id.0 as usize] && tensor.role != Role::Activation {
                 map[id.0 as usize] = Some(part.leaf_like(tensor, tensor.dtype)?);
             }
         }
         for node in nodes {
-            for id in &node.inputs {
+            // what is only still in a program's hands is in those of its own stage
+            for id in node.inputs.iter().filter(|_| reads(&node)) {
                 self.receive(&mut part, &mut map, *id)?;
             }
             for id in &node.outputs {
@@ -42,7 +50,8 @@ impl Graph {
         part.results = self.results.iter().filter_map(made).collect();
         part.loss = self.loss.as_ref().and_then(made);
         let after = self.nodes.get(range.end..).unwrap_or_default();
-        let later: Vec<TensorId> = after.iter().flat_map(|node| node.inputs.clone()).collect();
+        let later = after.iter().filter(reads).flat_map(|node| &node.inputs);
+        let later: FxHashSet<&TensorId> = later.collect();
         let outputs = nodes.iter().flat_map(|node| &node.outputs);
         part.sent = outputs.filter(|id| later.contains(id)).filter_map(made).collect();
         Ok(part)

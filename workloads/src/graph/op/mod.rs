@@ -14,6 +14,7 @@
 mod attention;
 mod batch_norm;
 mod cast;
+mod causal;
 mod conv;
 mod decode;
 mod dense;
@@ -33,6 +34,7 @@ mod matmul;
 mod mean_error;
 mod pool;
 mod reduce;
+mod repeat;
 mod resize;
 mod rows;
 mod scene_loss;
@@ -43,6 +45,7 @@ mod zeros;
 pub use attention::{Attention, Fused};
 pub use batch_norm::BatchNorm;
 pub use cast::Cast;
+pub use causal::Causal;
 pub use conv::Conv;
 pub use decode::Decode;
 pub use dense::ActivatedLinear;
@@ -61,6 +64,7 @@ pub use matmul::MatMul;
 pub use mean_error::MeanError;
 pub use pool::{MaxPool, MeanPool};
 pub use reduce::{Best, Mask, Sum};
+pub use repeat::Repeat;
 pub use resize::{Resample, Rows, Upsample};
 pub use rows::{Combine, Gather, Mean, Rotate};
 pub use scene_loss::{BinaryCrossEntropy, Ctc, LogSoftmax};
@@ -175,6 +179,7 @@ pub enum Kind {
     Best(Best),
     BinaryCrossEntropy(BinaryCrossEntropy),
     Cast(Cast),
+    Causal(Causal),
     Combine(Combine),
     Concat(Concat),
     Conv(Conv),
@@ -199,6 +204,7 @@ pub enum Kind {
     Mean(Mean),
     MeanError(MeanError),
     MeanPool(MeanPool),
+    Repeat(Repeat),
     Resample(Resample),
     Rotate(Rotate),
     Rows(Rows),
@@ -221,6 +227,7 @@ impl Kind {
             Kind::Best(op) => op,
             Kind::BinaryCrossEntropy(op) => op,
             Kind::Cast(op) => op,
+            Kind::Causal(op) => op,
             Kind::Combine(op) => op,
             Kind::Concat(op) => op,
             Kind::Conv(op) => op,
@@ -245,6 +252,7 @@ impl Kind {
             Kind::Mean(op) => op,
             Kind::MeanError(op) => op,
             Kind::MeanPool(op) => op,
+            Kind::Repeat(op) => op,
             Kind::Resample(op) => op,
             Kind::Rotate(op) => op,
             Kind::Rows(op) => op,

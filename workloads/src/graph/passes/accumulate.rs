@@ -2,7 +2,7 @@
 //!
 //! The model is built with a batch of one part, so the effective batch stays what it was.
 
-use super::{Chosen, Pass, PassError, bad};
+use super::{PARTS_MAX, Pass, PassError, bad};
 use crate::graph::plan::Plan;
 
 pub(super) const PASS: Pass = Pass {
@@ -18,19 +18,8 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     Ok(format!("{parts} parts of a batch for each step"))
 }
 
-fn parts(option: &str) -> Result<u64, PassError> {
+pub(super) fn parts(option: &str) -> Result<u64, PassError> {
     let text = if option.is_empty() { "2" } else { option };
-    let parts = text.parse().ok().filter(|parts| (1..=1 << 20).contains(parts));
-    parts.ok_or_else(|| bad("accumulate", option, "a whole number from 1 to 1048576"))
-}
-
-pub(super) fn batches(chosen: &[Chosen]) -> Result<u64, PassError> {
-    let mine = chosen.iter().filter(|chosen| chosen.pass.name == PASS.name);
-    mine.map(|chosen| parts(&chosen.option)).try_fold(1_u64, |all, parts| {
-        let all = all.saturating_mul(parts?);
-        if all > 1 << 20 {
-            return Err(bad("accumulate", &all.to_string(), "at most 1048576 parts in all"));
-        }
-        Ok(all)
-    })
+    let parts = text.parse().ok().filter(|parts| (1..=PARTS_MAX).contains(parts));
+    parts.ok_or_else(|| bad("accumulate", option, &format!("a whole number from 1 to {PARTS_MAX}")))
 }

@@ -6,7 +6,7 @@
 //! | `half_fp16`, `half_bf16` | all weights in 16 bits, with fp32 master copies and moments in the optimizer | Micikevicius et al. 2018 |
 //!
 //! Rules of autocast: the arguments of a product are cast last first; a copy of a weight is made once and kept until forward ends; softmax reads
-//! 16 bits and writes fp32; fp16 scales the loss (two scalars that stay, one for each step). Source as above, and recordings.
+//! 16 bits and writes fp32; a cache of keys and values is of the type that these come in; fp16 scales the loss (two scalars that stay, one for each step). Source as above, and recordings.
 
 use rustc_hash::FxHashMap;
 

@@ -57,10 +57,12 @@ fn under_budget(plan: &mut Plan, option: &str, size: &str) -> Result<String, Pas
     let budget = Bytes::from_str(size).map_err(|_| refused(PASS.options))?.0;
     let ranges = plan.graph.blocks();
     let blocks: Vec<Block> = ranges.iter().map(|range| Block::of(&plan.graph, range)).collect();
-    let groups = budget::choose(&blocks, budget).ok_or_else(|| {
-        let alone: Vec<Range<usize>> = (0..blocks.len()).map(|i| i..i + 1).collect();
-        let least = Bytes(budget::kept(&blocks, &alone));
-        refused(&format!("about {least} at least: every block's input, and the largest block"))
+    let groups = budget::choose(&blocks, budget).map_err(|least| {
+        let least = Bytes(least);
+        refused(&format!(
+            "{} B ({least}) at least: every group's input, and the largest group",
+            least.0
+        ))
     })?;
     let sum = |blocks: &[Block]| blocks.iter().map(|block| block.work).sum::<f64>();
     let again: f64 = groups.iter().map(|group| sum(&blocks[group.clone()])).sum();

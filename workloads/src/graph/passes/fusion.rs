@@ -3,18 +3,20 @@
 //! | option | what it does | source |
 //! |---|---|---|
 //! | `pointwise` | chains of elementwise operators of one shape, whose results nobody else reads, become one kernel | `torch.compile` over PyTorch 2.15 |
-//! | `attention` | product, scaling, softmax, dropout, product become one kernel that keeps no scores | `aten/src/ATen/native/transformers/attention.cpp` |
+//! | `attention` | product, scaling, a mask's bias, softmax, dropout, product become one kernel that keeps no scores; a bias that nobody else reads is not made | `aten/src/ATen/native/transformers/attention.cpp` |
 //! | `bias` | a dense layer with bias and the activation that alone reads it become one kernel | epilogues of cublasLt |
 //! | `all` | all of them |  |
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reach::Readers;
 use super::{Pass, PassError, Rewrite, bad};
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{ActivatedLinear, Attention, F, Fused, FusedChain, Kind, Part, View, Wire};
+use crate::graph::op::{
+    ActivatedLinear, Attention, Cast, F, Fused, FusedChain, Kind, Part, View, Wire,
+};
 use crate::graph::plan::Plan;
-use crate::graph::tensor::TensorId;
+use crate::graph::tensor::{DType, Tensor, TensorId};
 
 pub(super) const PASS: Pass = Pass {
     name: "fusion",
@@ -46,10 +48,29 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
 
 /// An attention that was found: what it reads, the operators that it replaces, the last of them.
 struct Found {
-    rows: [TensorId; 3],
+    rows: [Row; 3],
+    /// What is added to the scores, and what it is.
+    bias: Option<(TensorId, Bias)>,
     dropout: bool,
     gone: Vec<usize>,
     last: usize,
+}
+
+/// Queries, keys or values.
+#[derive(Clone, Copy)]
+struct Row {
+    from: TensorId,
+    /// The cast that stands before them.
+    cast: Option<Cast>,
+}
+
+/// What is added to scores.
+#[derive(Clone, Copy)]
+enum Bias {
+    /// Keys after the query's own place count for nothing.
+    Causal,
+    /// Which query sees which key, in this tensor.
+    Mask(TensorId),
 }
 
 fn fuse_attention(plan: &mut Plan) -> Result<usize, GraphError> {
@@ -59,20 +80,38 @@ fn fuse_attention(plan: &mut Plan) -> Result<usize, GraphError> {
         .filter_map(|index| find_attention(graph, &readers, index))
         .collect();
     let count = found.len();
-    let gone: Vec<usize> = found.iter().flat_map(|found| found.gone.iter().copied()).collect();
-    let rows: Vec<TensorId> = found.iter().flat_map(|found| found.rows).collect();
+    let rows: FxHashSet<TensorId> =
+        found.iter().flat_map(|found| found.rows.map(|row| row.from)).collect();
+    let mut gone: FxHashSet<usize> = found.iter().flat_map(|f| f.gone.iter().copied()).collect();
+    for (bias, _) in found.iter().filter_map(|found| found.bias) {
+        if readers.all(bias).iter().all(|reader| gone.contains(reader)) {
+            gone.extend(readers.maker(bias));
+        }
+    }
     let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
     for (index, node) in graph.nodes().iter().enumerate() {
         copy.begin();
         if let Some(found) = found.iter().find(|found| found.last == index) {
+            let mask = match found.bias {
+                Some((_, Bias::Mask(mask))) => Some(mask),
+                _ => None,
+            };
             let op = Attention {
                 way: Fused::Efficient,
                 chosen: true,
-                masked: false,
-                causal: false,
+                masked: mask.is_some(),
+                causal: matches!(found.bias, Some((_, Bias::Causal))),
                 dropout: found.dropout,
             };
-            let inputs: Vec<TensorId> = found.rows.iter().filter_map(|id| copy.get(*id)).collect();
+            let mut inputs = Vec::with_capacity(4);
+            for row in &found.rows {
+                let from = copy.get(row.from).into_iter();
+                inputs.extend(match row.cast {
+                    Some(cast) => copy.add(node.scope, cast, &from.collect::<Vec<_>>())?,
+                    None => from.collect(),
+                });
+            }
+            inputs.extend(mask.and_then(|mask| copy.get(mask)));
             let made = copy.add(node.scope, op, &inputs)?;
             copy.bind(node.outputs[0], made[0]);
         } else if !gone.contains(&index) {
@@ -108,9 +147,16 @@ fn find_attention(graph: &Graph, readers: &Readers, first: usize) -> Option<Foun
         Some(true)
     };
     step(&mut at, &|kind| matches!(kind, Kind::Elementwise(e) if e.0 == F::Scale))?;
+    let add = at;
+    let mut bias = None;
+    if step(&mut at, &|kind| matches!(kind, Kind::Elementwise(e) if e.0 == F::Add))? {
+        let scores = graph.get(nodes[add].outputs[0]);
+        bias = Some((nodes[add].inputs[1], bias_of(graph, readers, nodes[add].inputs[1], scores)?));
+    }
     if !step(&mut at, &|kind| matches!(kind, Kind::Softmax(_)))? {
         return None;
     }
+    step(&mut at, &|kind| matches!(kind, Kind::Cast(_)))?;
     let dropout = step(&mut at, &|kind| matches!(kind, Kind::Dropout(_)))?;
     step(&mut at, &|kind| matches!(kind, Kind::Cast(_)))?;
     let second = at;
@@ -125,18 +171,42 @@ fn find_attention(graph: &Graph, readers: &Readers, first: usize) -> Option<Foun
         gone.push(second);
         last = copy;
     }
-    let mut rows = [nodes[first].inputs[0], nodes[first].inputs[1], nodes[second].inputs[1]];
-    for row in &mut rows {
-        // behind the copy that made it contiguous
-        let copied = readers.maker(*row).filter(|maker| {
-            matches!(nodes[*maker].kind, Kind::Copy(_)) && readers.only(*row).is_some()
-        });
-        if let Some(copied) = copied {
-            gone.push(copied);
-            *row = nodes[copied].inputs[0];
-        }
+    let rows = [nodes[first].inputs[0], nodes[first].inputs[1], nodes[second].inputs[1]];
+    let rows = rows.map(|row| behind_copy(graph, readers, row, &mut gone));
+    Some(Found { rows, bias, dropout, gone, last })
+}
+
+/// The tensor of which this is a copy that nobody else reads: one that made it contiguous, or wrote shared heads out; with the cast after it, if there is
+/// one. What is left out is added to `gone`.
+fn behind_copy(graph: &Graph, readers: &Readers, row: TensorId, gone: &mut Vec<usize>) -> Row {
+    let nodes = graph.nodes();
+    let only_maker = |id: TensorId| readers.only(id).and_then(|_| readers.maker(id));
+    let cast = only_maker(row).and_then(|maker| match nodes[maker].kind {
+        Kind::Cast(cast) if !cast.cached => Some((maker, cast)),
+        _ => None,
+    });
+    let copied = cast.map_or(row, |(maker, _)| nodes[maker].inputs[0]);
+    let copies = |maker: &usize| matches!(nodes[*maker].kind, Kind::Copy(_) | Kind::Repeat(_));
+    let Some(copy) = only_maker(copied).filter(copies) else {
+        return Row { from: row, cast: None };
+    };
+    gone.push(copy);
+    gone.extend(cast.map(|(maker, _)| maker));
+    Row { from: nodes[copy].inputs[0], cast: cast.map(|(_, cast)| cast) }
+}
+
+/// What this tensor is to these scores (b×n×l×s), if one kernel can take it.
+fn bias_of(graph: &Graph, readers: &Readers, bias: TensorId, scores: &Tensor) -> Option<Bias> {
+    let [b, _, l, s] = scores.shape[..] else { return None };
+    if graph.get(bias).shape != [b, 1, l, s] {
+        return None;
     }
-    Some(Found { rows, dropout, gone, last })
+    let maker = readers.maker(bias).map(|maker| &graph.nodes()[maker]);
+    Some(match maker.map(|node| (&node.kind, &node.inputs[..])) {
+        Some((Kind::Causal(_), _)) => Bias::Causal,
+        Some((Kind::Cast(_), [seen])) if graph.get(*seen).dtype == DType::Bool => Bias::Mask(*seen),
+        _ => Bias::Mask(bias),
+    })
 }
 
 /// Fuses dense layers with the activation after them: how many.

@@ -5,7 +5,7 @@
 //! | the operator saves that input | its backward needs the old value |
 //! | the operator that made it saved its output | that one's backward needs the old value |
 //! | another operator reads or saves it, through any view | it would see the new value |
-//! | it is a weight, an input, a result of the step, or what a recomputed range begins from | it is needed later |
+//! | it is a weight, an input, a result of the step, or what a range up to there begins from that is recomputed | it is needed later |
 //! | shape or type differ | it has no room |
 //!
 //! A result in place has no storage of its own: it is a view of its input's, and is counted once. Source: PyTorch's version counters
@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 
 use super::reach::Readers;
 use super::{Pass, PassError, Rewrite, bad};
-use crate::graph::network::{Graph, Node};
 use crate::graph::op::Kind;
 use crate::graph::plan::Plan;
 use crate::graph::tensor::{Role, TensorId};
@@ -86,7 +85,7 @@ fn uses(plan: &Plan, readers: &Readers) -> Vec<Uses> {
     for (at, node) in graph.nodes().iter().enumerate() {
         let operator = node.kind.operator();
         let saves = operator.saves();
-        let saved = plan.run.train && is_trained(graph, node);
+        let saved = plan.run.train && graph.is_trained(node);
         for i in saves.outputs.iter().filter(|_| saved) {
             all[base(node.outputs[*i])].saved_output.get_or_insert(at);
         }
@@ -127,14 +126,15 @@ fn refusal(
     }
     let begins = |range: &std::ops::Range<usize>| {
         let made = readers.maker(base).is_some_and(|maker| range.contains(&maker));
-        range.contains(&index) && !made
+        let reads = uses.readers.iter().any(|at| *at <= index && range.contains(at));
+        reads && !made
     };
     if plan.run.again.iter().any(begins) {
         return Some("a recomputed range begins from its input");
     }
     let own = node.kind.operator().saves().inputs;
     let saves = |i: &usize| graph.storage(node.inputs[*i]) == base;
-    if plan.run.train && is_trained(graph, node) && own.iter().any(saves) {
+    if plan.run.train && graph.is_trained(node) && own.iter().any(saves) {
         return Some("its backward needs the old value");
     }
     let later = uses.readers.get(uses.readers.partition_point(|at| *at <= index)).copied();
@@ -147,8 +147,4 @@ fn refusal(
     .filter_map(|(at, why)| Some((at?, why)))
     .min_by_key(|(at, _)| *at)
     .map(|(_, why)| why)
-}
-
-fn is_trained(graph: &Graph, node: &Node) -> bool {
-    node.outputs.iter().any(|id| graph.get(*id).gradient)
 }

@@ -80,9 +80,27 @@ pub enum PassError {
         /// What it takes.
         expected: String,
     },
-    /// The changed graph does not multiply out.
+    /// A pass changed the graph so that it does not multiply out.
+    #[error("pass {pass}: {error}")]
+    Changed {
+        /// Which pass.
+        pass: &'static str,
+        /// The layer, and what was found there.
+        error: GraphError,
+    },
+    /// The graph does not multiply out.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+impl PassError {
+    /// The same, of this pass.
+    fn within(self, pass: &'static str) -> Self {
+        match self {
+            Self::Graph(error) => Self::Changed { pass, error },
+            other => other,
+        }
+    }
 }
 
 /// A pass and the text after `=`.
@@ -128,18 +146,45 @@ pub fn parse(text: &str) -> Result<Vec<Chosen>, PassError> {
 /// When an option is refused, or the changed graph does not multiply out.
 pub fn apply(plan: &mut Plan, chosen: &[Chosen]) -> Result<Vec<Report>, PassError> {
     let apply_one = |chosen: &Chosen| {
-        let changed = (chosen.pass.apply)(plan, &chosen.option)?;
-        Ok(Report { pass: chosen.pass.name, changed })
+        let pass = chosen.pass.name;
+        let mut changed =
+            (chosen.pass.apply)(plan, &chosen.option).map_err(|error| error.within(pass))?;
+        let moved = plan.graph.settle(plan.run.train, &plan.run.again);
+        if moved > 0 {
+            changed += &format!("; {moved} results can no longer be written over an input");
+        }
+        Ok(Report { pass, changed })
     };
     chosen.iter().map(apply_one).collect()
 }
 
-/// Batches for each step that these passes ask for: the model is built with so much smaller ones.
+/// Most parts of a batch.
+const PARTS_MAX: u64 = 1 << 20;
+
+/// Parts in which these passes run a batch of this size, one after the other: the model is built with so much smaller ones.
 ///
 /// # Errors
-/// When the option is no number.
-pub fn batches(chosen: &[Chosen]) -> Result<u64, PassError> {
-    accumulate::batches(chosen)
+/// When an option is refused, or the parts do not divide the batch.
+pub fn batches(chosen: &[Chosen], batch: u64) -> Result<u64, PassError> {
+    let mut all = 1_u64;
+    for chosen in chosen {
+        let parts = match chosen.pass.name {
+            name if name == accumulate::PASS.name => accumulate::parts(&chosen.option)?,
+            name if name == pipeline::PASS.name => pipeline::parts(&chosen.option)?,
+            _ => 1,
+        };
+        all = all.saturating_mul(parts);
+        if all > PARTS_MAX {
+            let expected = format!("at most {PARTS_MAX} parts of a batch in all");
+            return Err(bad(chosen.pass.name, &all.to_string(), &expected));
+        }
+        if !batch.is_multiple_of(all) {
+            let found = format!("{all} parts");
+            let expected = format!("parts that divide batch={batch}");
+            return Err(bad(chosen.pass.name, &found, &expected));
+        }
+    }
+    Ok(all)
 }
 
 fn bad(pass: &'static str, found: &str, expected: &str) -> PassError {

@@ -5,7 +5,11 @@
 //! | `optimizer` | gradients go to the host as buckets of them are complete, which keeps the states and updates the weights | Ren et al. 2021 (ZeRO-Offload) |
 //! | `weights` | weights come for each block, forward and backward | Rajbhandari et al. 2021 (ZeRO-Infinity) |
 //! | `activations` | what backward needs of a block waits on the host | Rhu et al. 2016 (vDNN) |
-//! | `ahead:K`, `limit:K`, `bucket:SIZE` | as for `zero` |  |
+//! | `limit:K` | of activations: the host is at most K blocks ahead of their copies; of weights as for `zero`; 0: it never waits | torchtune's `OffloadActivations` |
+//! | `ahead:K`, `bucket:SIZE` | as for `zero` |  |
+//!
+//! What is on its way to the host is still there, and cannot be used again before its copy is done; what comes back is asked for on the carrying stream, whose free
+//! blocks a caching allocator gives to no other stream. So more is reserved than the peak of requests says, without a limit far more.
 //!
 //! The host's memory and its time for the update are left out.
 
@@ -41,9 +45,21 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     if weights {
         (spread.home, spread.ahead, spread.run_ahead) = (Home::Host, ahead, limit);
     }
-    spread.activations_on_host |= activations;
+    if activations {
+        (spread.activations_on_host, spread.copies_in_flight) = (true, limit);
+    }
     let moved =
         [(optimizer, "optimizer states"), (weights, "weights"), (activations, "activations")];
     let moved: Vec<&str> = moved.iter().filter(|(on, _)| *on).map(|(_, what)| *what).collect();
-    Ok(format!("{} wait on the host", moved.join(", ")))
+    let mut changed = format!("{} wait on the host", moved.join(", "));
+    if activations {
+        changed += &match limit {
+            0 => "; the host never waits for copies".to_owned(),
+            1 => "; the host is at most one block ahead of their copies".to_owned(),
+            _ => format!("; the host is at most {limit} blocks ahead of their copies"),
+        };
+        changed +=
+            "; reserved holds what is on its way too, there and back in pools of two streams";
+    }
+    Ok(changed)
 }

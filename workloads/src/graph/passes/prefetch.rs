@@ -11,7 +11,7 @@
 use super::words::{MANY, Words};
 use super::{Pass, PassError, bad};
 use crate::graph::plan::Plan;
-use crate::graph::spread::Loader;
+use crate::graph::spread::{Loader, Workers};
 use crate::graph::tensor::Role;
 
 pub(super) const PASS: Pass = Pass {
@@ -31,12 +31,13 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let ms = words.number("ms", 0, 0..=3_600_000)?;
     words.end()?;
     let spread = &mut plan.run.spread;
-    spread.batch_ns = (ms * NS_PER_MS).div_ceil(workers);
+    spread.workers = (ms > 0).then_some(Workers { count: workers, batch_ns: ms * NS_PER_MS });
     let graph = &plan.graph;
     let sizes: Vec<u64> = graph.of_role(Role::Input).map(|id| graph.get(id).bytes()).collect();
     let bytes: u64 = sizes.iter().sum();
     if host {
-        return Ok(format!("{workers} workers have a batch ready every {} ns", spread.batch_ns));
+        let every = ms as f64 / workers as f64;
+        return Ok(format!("{workers} workers have a batch ready every {every:.1} ms"));
     }
     if spread.pipeline.is_some() {
         return Err(bad(PASS.name, option, "no pipeline, or prefetch=host"));

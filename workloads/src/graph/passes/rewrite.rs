@@ -83,8 +83,14 @@ impl<'a> Rewrite<'a> {
         kind: impl Into<Kind>,
         inputs: &[TensorId],
     ) -> Result<(), GraphError> {
+        let kind = kind.into();
+        if let (Kind::Concat(_), [cache, new]) = (&kind, inputs) {
+            // what the batch before left was made as the new one is, whatever type that has now
+            self.new.retype_carried(*cache, *new);
+        }
         let outputs = self.add(node.scope, kind, inputs)?;
         if let Some(over) = node.over {
+            // where it does not fit any more, since a pass changed types, the graph is settled afterwards
             self.new.write_over(over);
         }
         for (old, new) in node.outputs.iter().zip(outputs) {

@@ -48,7 +48,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
         ));
     }
     spread.keeper = Keeper::Devices(devices);
-    spread.sink = if stage == 1 { Sink::Sums(devices) } else { Sink::Parts(devices) };
+    spread.sink = if stage == 1 { Sink::Shares(devices) } else { Sink::Parts(devices) };
     spread.bucket = bucket;
     if stage == 3 {
         (spread.home, spread.ahead, spread.run_ahead) = (Home::Devices(devices), ahead, limit);

@@ -1,8 +1,9 @@
 //! The bytes of a pickle, read through one buffer, so that a file of any size needs little memory.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 
 use super::error::{Error, Problem, Result};
+use crate::readers::bytes::read_some;
 
 /// Bytes read at a time: large enough that refilling does not show, small enough for the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -109,13 +110,12 @@ impl<R: Read> Input<R> {
         self.end -= self.at;
         self.at = 0;
         while self.end < room {
-            match self.reader.read(&mut self.buffer[self.end..room]) {
+            match read_some(&mut self.reader, &mut self.buffer[self.end..room]) {
                 Ok(0) => {
                     self.done = true;
                     break;
                 }
                 Ok(count) => self.end += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     let at = self.base + self.end as u64;
                     return Err(Error::new(at, Problem::Io, error.to_string(), "readable data"));

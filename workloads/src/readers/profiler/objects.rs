@@ -1,10 +1,12 @@
 //! The objects of a long list in JSON, one at a time, without reading the rest of the document into memory.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::ops::Range;
 
 use memchr::{memchr2, memchr3};
 use vramlab_sim::source::SourceError;
+
+use crate::readers::bytes::read_some;
 
 /// Bytes of the longest object that is accepted.
 const OBJECT_BYTES_MAX: usize = 1 << 24;
@@ -128,16 +130,10 @@ impl<R: Read> Objects<R> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(2 * self.filled, 0);
         }
-        loop {
-            match self.input.read(&mut self.buffer[self.filled..]) {
-                Ok(read) => {
-                    self.filled += read;
-                    return Ok(read > 0);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(error.to_string())),
-            }
-        }
+        let read = read_some(&mut self.input, &mut self.buffer[self.filled..]);
+        let read = read.map_err(|error| self.error(error.to_string()))?;
+        self.filled += read;
+        Ok(read > 0)
     }
 }
 

@@ -128,7 +128,7 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<BfcDump>, SourceError>
     let mut lines = Lines::new(input, origin)?;
     let mut log = Log::default();
     while lines.advance()? {
-        log.line(without_place(lines.line())).map_err(|what| lines.error(what))?;
+        log.line(lines.line()).map_err(|what| lines.error(what))?;
     }
     log.next_dump().map_err(|what| lines.error(what))?;
     if log.dumps.is_empty() {
@@ -144,6 +144,77 @@ fn without_place(line: &[u8]) -> &[u8] {
     let end = memchr::memmem::find(line, b"bfc_allocator.cc:");
     let end = end.and_then(|at| Some(at + memchr::memmem::find(&line[at..], b"] ")? + 2));
     line[end.unwrap_or(0)..].trim_ascii()
+}
+
+/// What a line of a dump says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// A request failed; a dump begins.
+    Failure {
+        /// The allocator's name.
+        allocator: String,
+        /// What was asked for, as printed.
+        asked: Option<Quantity>,
+        /// What was asked for, rounded up (B), in newer versions.
+        rounded: Option<u64>,
+    },
+    /// Whose dump it is.
+    Name(String),
+    /// Chunks of a size.
+    Bin(Bin),
+    /// Size of a region (B).
+    Region(u64),
+    /// A piece of a region.
+    Chunk(Chunk),
+    /// One of the allocator's own counters, by its name in the log.
+    Counter(&'a [u8], u64),
+}
+
+/// What a line says, without its time and place; `None` if it is none of a dump.
+///
+/// # Errors
+/// It begins like one of a dump and is damaged: what was found, what was expected.
+pub fn part(line: &[u8]) -> Result<Option<Part<'_>>, String> {
+    let line = without_place(line);
+    if let Some(rest) = line.strip_prefix(b"Allocator (")
+        && let Some((name, text)) = between(rest, b") ran out of memory trying to allocate ")
+    {
+        let end = text.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'.');
+        let size = &text[..end.unwrap_or(text.len())];
+        let rounded = between(text, b"(rounded to ").and_then(|(_, rest)| {
+            let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+            whole(&rest[..end]).ok()
+        });
+        let allocator = String::from_utf8_lossy(name).into_owned();
+        let asked = Quantity::parse(size.strip_suffix(b".").unwrap_or(size));
+        return Ok(Some(Part::Failure { allocator, asked, rounded }));
+    }
+    if let Some(name) = line.strip_prefix(b"BFCAllocator dump for ") {
+        return Ok(Some(Part::Name(String::from_utf8_lossy(name).into_owned())));
+    }
+    if line.starts_with(b"Bin (") {
+        let bin = bin(line).ok_or_else(|| unlike(line, "a bin with its counts and sizes"))?;
+        return Ok(Some(Part::Bin(bin)));
+    }
+    if let Some(size) = line.strip_prefix(b"Next region of size ") {
+        return whole(size).map(|size| Some(Part::Region(size)));
+    }
+    if let Some((kind, rest)) = between(line, b" at ") {
+        let in_use = match kind.trim_ascii() {
+            b"Chunk" | b"InUse" => true,
+            b"Free" => false,
+            _ => return Ok(None),
+        };
+        let chunk =
+            chunk(rest, in_use).ok_or_else(|| unlike(line, "a chunk with address and size"))?;
+        return Ok(Some(Part::Chunk(chunk)));
+    }
+    match between(line, b":") {
+        Some((name, value)) if Stats::default().named(name).is_some() => {
+            whole(value).map(|value| Some(Part::Counter(name, value)))
+        }
+        _ => Ok(None),
+    }
 }
 
 #[derive(Default)]
@@ -178,44 +249,31 @@ impl Log {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        if let Some(rest) = line.strip_prefix(b"Allocator (")
-            && let Some((name, asked)) = between(rest, b") ran out of memory trying to allocate ")
-        {
-            self.next_dump()?;
-            self.dump.allocator = Some(String::from_utf8_lossy(name).into_owned());
-            let end = asked.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'.');
-            let asked_text = &asked[..end.unwrap_or(asked.len())];
-            self.dump.asked = Quantity::parse(asked_text.strip_suffix(b".").unwrap_or(asked_text));
-            self.dump.asked_rounded = between(asked, b"(rounded to ").and_then(|(_, rest)| {
-                let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-                whole(&rest[..end]).ok()
-            });
-        } else if let Some(name) = line.strip_prefix(b"BFCAllocator dump for ") {
-            if !self.dump.is_empty() {
+        match part(line)? {
+            Some(Part::Failure { allocator, asked, rounded }) => {
                 self.next_dump()?;
+                self.dump.allocator = Some(allocator);
+                (self.dump.asked, self.dump.asked_rounded) = (asked, rounded);
             }
-            self.dump.allocator = Some(String::from_utf8_lossy(name).into_owned());
-        } else if line.starts_with(b"Bin (") {
-            self.count()?;
-            self.dump
-                .bins
-                .push(bin(line).ok_or_else(|| unlike(line, "a bin with its counts and sizes"))?);
-        } else if let Some(size) = line.strip_prefix(b"Next region of size ") {
-            self.count()?;
-            self.dump.regions.push(whole(size)?);
-        } else if let Some((kind, rest)) = between(line, b" at ") {
-            let in_use = match kind.trim_ascii() {
-                b"Chunk" | b"InUse" => true,
-                b"Free" => false,
-                _ => return Ok(()),
-            };
-            let chunk =
-                chunk(rest, in_use).ok_or_else(|| unlike(line, "a chunk with address and size"))?;
-            self.keep(chunk)?;
-        } else if let Some((name, value)) = between(line, b":")
-            && let Some(counter) = self.dump.stats.named(name)
-        {
-            *counter = Some(whole(value)?);
+            Some(Part::Name(name)) => {
+                if !self.dump.is_empty() {
+                    self.next_dump()?;
+                }
+                self.dump.allocator = Some(name);
+            }
+            Some(Part::Bin(bin)) => {
+                self.count()?;
+                self.dump.bins.push(bin);
+            }
+            Some(Part::Region(size)) => {
+                self.count()?;
+                self.dump.regions.push(size);
+            }
+            Some(Part::Chunk(chunk)) => self.keep(chunk)?,
+            Some(Part::Counter(name, value)) => {
+                self.dump.stats.keep(name, value);
+            }
+            None => {}
         }
         Ok(())
     }
@@ -234,6 +292,11 @@ impl Log {
 }
 
 impl Stats {
+    /// Keeps a counter by its name in the log; false if there is none of that name.
+    pub fn keep(&mut self, name: &[u8], value: u64) -> bool {
+        self.named(name).map(|counter| *counter = Some(value)).is_some()
+    }
+
     fn named(&mut self, name: &[u8]) -> Option<&mut Option<u64>> {
         Some(match name {
             b"Limit" => &mut self.limit,

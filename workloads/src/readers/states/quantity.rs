@@ -26,8 +26,8 @@ const UNITS: [(&[u8], u64); 12] = [
 ];
 
 impl Quantity {
-    /// `74.16MiB`, `520B`, `146836 KB`.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// `74.16MiB`, `520B`, `146836 KB`; the nearest whole byte.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let text = text.trim_ascii();
         let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
         let (number, unit) = text.split_at(end);
@@ -44,7 +44,7 @@ impl Quantity {
         if number.is_empty() || several_points || scale > 1_000_000_000 {
             return None;
         }
-        let bytes = value.checked_mul(u128::from(*worth))? / scale;
+        let bytes = value.checked_mul(u128::from(*worth))?.checked_add(scale / 2)? / scale;
         let step = u128::from(*worth).div_ceil(scale);
         Some(Self { bytes: u64::try_from(bytes).ok()?, step: u64::try_from(step).ok()? })
     }
@@ -58,6 +58,7 @@ mod tests {
     fn printed_sizes_say_how_exact_they_are() {
         let parse = |text: &str| Quantity::parse(text.as_bytes()).map(|q| (q.bytes, q.step));
         assert_eq!(parse("74.16MiB"), Some((77_762_396, 10_486)));
+        assert_eq!(parse("4.68MiB"), Some((4_907_336, 10_486)), "4907335.68");
         assert_eq!(parse("520B"), Some((520, 1)));
         assert_eq!(parse("146836 KB"), Some((150_360_064, 1024)));
         assert_eq!(parse("  0 B  "), Some((0, 1)));

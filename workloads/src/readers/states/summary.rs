@@ -87,15 +87,13 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, Source
     let (mut tables, mut rows): (Vec<MemorySummary>, usize) = (Vec::new(), 0);
     while lines.advance()? {
         let line = lines.line();
-        let titled = memchr::memmem::find(line, TITLE);
+        let titled = MemorySummary::begin(line);
         rows += usize::from(titled.is_some() || !tables.is_empty());
         if rows > ROWS_MAX {
             return Err(lines.error(format!("found over {ROWS_MAX} rows, expected fewer")));
         }
-        if let Some(at) = titled {
-            let number = line[at + TITLE.len()..].split(|byte| *byte == b'|').next();
-            let device = whole(number.unwrap_or_default()).map_err(|what| lines.error(what))?;
-            tables.push(MemorySummary { device, ..MemorySummary::default() });
+        if let Some(table) = titled {
+            tables.push(table.map_err(|what| lines.error(what))?);
             continue;
         }
         let Some(table) = tables.last_mut() else { continue };
@@ -108,7 +106,18 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, Source
 }
 
 impl MemorySummary {
-    fn take(&mut self, line: &[u8]) -> Result<(), String> {
+    /// The table that begins with this line, if it is a title.
+    pub fn begin(line: &[u8]) -> Option<Result<Self, String>> {
+        let at = memchr::memmem::find(line, TITLE)?;
+        let number = line[at + TITLE.len()..].split(|byte| *byte == b'|').next();
+        Some(whole(number.unwrap_or_default()).map(|device| Self { device, ..Self::default() }))
+    }
+
+    /// Takes a line below the title in; one without `|` is stepped over.
+    ///
+    /// # Errors
+    /// A damaged row: what was found, what was expected.
+    pub fn take(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(begin) = line.iter().position(|byte| *byte == b'|') else { return Ok(()) };
         let inside = line[begin + 1..].trim_ascii_end();
         let inside = inside.strip_suffix(b"|").unwrap_or(inside);

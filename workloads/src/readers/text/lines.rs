@@ -1,6 +1,6 @@
 //! Lines of a stream, one at a time, most of them without a copy.
 
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{Cursor, Read};
 use std::ops::Range;
 
 use memchr::memchr;
@@ -9,6 +9,7 @@ use vramlab_sim::source::SourceError;
 use vramlab_sim::trace::not_utf8;
 
 use super::number::found;
+use crate::readers::bytes::read_some;
 
 /// Bytes of the longest line that is accepted.
 const LINE_BYTES_MAX: usize = 1 << 24;
@@ -37,7 +38,7 @@ impl<R: Read> Lines<R> {
     /// Lines of `input`; `origin` names it in messages.
     ///
     /// # Errors
-    /// The input cannot be read, or is text of another encoding than UTF-8.
+    /// The input cannot be read, is text of another encoding than UTF-8, or has lines that end in a bare carriage return.
     pub fn new(input: R, origin: impl Into<String>) -> Result<Self, SourceError> {
         let buffer = vec![0; BUFFER_BYTES];
         let (origin, line) = (origin.into(), 0..0);
@@ -46,6 +47,10 @@ impl<R: Read> Lines<R> {
         while lines.filled < BUFFER_BYTES && lines.fill()? {}
         if let Some(what) = not_utf8(&lines.buffer[..lines.filled]) {
             return Err(SourceError { place: lines.origin, what });
+        }
+        if ends_in_bare_returns(&lines.buffer[..lines.filled]) {
+            let what = "found lines that end in CR alone, expected LF or CR LF; convert it, for example with tr '\\r' '\\n'";
+            return Err(SourceError { place: lines.origin, what: what.to_owned() });
         }
         if lines.buffer[..lines.filled].starts_with(BYTE_ORDER_MARK) {
             lines.next = BYTE_ORDER_MARK.len();
@@ -130,17 +135,17 @@ impl<R: Read> Lines<R> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(2 * self.filled, 0);
         }
-        loop {
-            match self.input.read(&mut self.buffer[self.filled..]) {
-                Ok(read) => {
-                    self.filled += read;
-                    return Ok(read > 0);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(error.to_string())),
-            }
-        }
+        let read = read_some(&mut self.input, &mut self.buffer[self.filled..]);
+        let read = read.map_err(|error| self.error(error.to_string()))?;
+        self.filled += read;
+        Ok(read > 0)
     }
+}
+
+/// Text of several lines without any line feed.
+fn ends_in_bare_returns(text: &[u8]) -> bool {
+    let text = text.trim_ascii_end();
+    memchr(b'\r', text).is_some() && memchr(b'\n', text).is_none()
 }
 
 /// Reads a line as JSON.
@@ -202,6 +207,16 @@ mod tests {
             error,
             "f.csv: found UTF-16 text (by its byte order mark), expected UTF-8; convert it, for example with iconv"
         );
+    }
+
+    #[test]
+    fn bare_carriage_returns_are_refused() {
+        let error = Lines::new(&b"id,size\r1,2\r"[..], "f.csv").err().expect("refused").to_string();
+        assert!(
+            error.starts_with("f.csv: found lines that end in CR alone, expected LF"),
+            "{error}"
+        );
+        assert_eq!(lines(b"one\r", 8), [(1, "one".to_owned())]);
     }
 
     #[test]

@@ -23,11 +23,11 @@ use std::collections::VecDeque;
 
 use vramlab_sim::kv::{KeyRun, NewSequence};
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
-use vramlab_sim::report::Served;
+use vramlab_sim::report::{Done, Served};
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, Nanos, SequenceId, StreamId};
 
-use super::books::{Books, Done, User};
+use super::books::{Books, User};
 use super::load::{Coming, Load};
 use super::scheduler::{Pending, RequestId, Scheduler};
 use super::step_time::StepTime;
@@ -141,25 +141,13 @@ impl Server {
         }
     }
 
-    /// Keeps what becomes of each request, for [`Server::log`].
-    #[must_use]
-    pub fn with_log(mut self) -> Self {
-        self.books.log = Some(Vec::new());
-        self
-    }
-
-    /// Requests that were answered, in the order of their ends; empty unless they are kept.
-    pub fn log(&self) -> &[Done] {
-        self.books.log.as_deref().unwrap_or_default()
-    }
-
     /// Takes in who has arrived.
     fn arrive(&mut self, now: Nanos) {
         while let Some(coming) = self.next.take_if(|coming| coming.at <= now) {
             self.next = self.setup.load.next().map(|coming| coming.after(self.ready));
             self.books.served.requests += 1;
             if coming.prompt >= self.setup.max_model_len {
-                self.books.served.refused += 1;
+                self.books.refused(false);
                 continue;
             }
             let (prompt, max_tokens) = (coming.prompt, coming.output);
@@ -187,6 +175,7 @@ impl Server {
                 },
                 State::Waiting(time) => self.begin_step(now.max(time)),
                 State::Refusing(seq) => {
+                    self.books.refused(answer == Answered::OutOfMemory);
                     self.begin_step(now);
                     return Ok(Step::Op(Op::KvFree { seq }));
                 }
@@ -251,7 +240,7 @@ impl Server {
         self.state = State::Over;
         while self.next.take().is_some() {
             self.books.served.requests += 1;
-            self.books.served.refused += 1;
+            self.books.refused(true);
             self.next = self.setup.load.next();
         }
     }
@@ -327,6 +316,10 @@ impl Source for Server {
 
     fn served(&self) -> Option<Served> {
         Some(self.books.figures())
+    }
+
+    fn done(&self) -> &[Done] {
+        &self.books.done
     }
 
     fn independent(&self) -> bool {

@@ -162,7 +162,6 @@ impl Server {
         if !self.setup.scheduler.refuse(request) {
             return None;
         }
-        self.books.served.refused += 1;
         self.state = State::Refusing(SequenceId(request.0));
         Some(Step::Op(self.new_sequence(&ask, false)))
     }

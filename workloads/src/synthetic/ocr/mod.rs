@@ -16,13 +16,13 @@
 //! | `fused` | norms and ReLUs are part of the convolutions (pass `fold`) |
 //! | `free` | `early`: after the last use; `late`: when the network is done |
 //! | `queue` | most pages that wait; more are turned away, and are no requests |
-//! | `on_oom` | a page whose memory is refused: `ignore` (the ops never change), `shed` (answered at once), `retry` (again with half as many lines together; with one, shed) |
+//! | `on_oom` | a page whose memory is refused: `ignore` (the ops never change), `shed` (answered at once), `retry` (again with half as many lines together; with one, shed). Where the models' own memory is refused, `shed` and `retry` turn every page away |
 //!
-//! A convolution whose workspace is refused runs without. With `streams=2` inputs are asked for and copied on a stream of their own; the computation
+//! A convolution whose workspace is refused runs without, and (with `shed` and `retry`) does not ask again. With `streams=2` inputs are asked for and copied on a stream of their own; the computation
 //! waits for the copy, and `record_stream` says so. Map and classes are copied back and the host waits for them.
 //!
 //! Pages arrive while the worker is busy: `request` is handed out between two ops of the page at hand, as soon as the host's time has
-//! passed the arrival, so latency includes waiting for the worker (arrivals during a host wait are noted at its end). Where requests
+//! passed the arrival (`arrivals` draws it, or `trace` has it recorded), so latency includes waiting for the worker (arrivals during a host wait are noted at its end). Where requests
 //! stand among the other ops thus follows simulated time. Marks: `request N detect HxW`, `request N recognise LINES`, and at the end how many were
 //! answered, shed, retried and turned away. Generator purposes: `ocr.arrivals`, `ocr.pages`, `ocr.lines`.
 //!
@@ -33,13 +33,16 @@ mod listed;
 mod networks;
 mod pages;
 mod service;
+mod without;
 
 pub use networks::Running;
 pub use pages::Page;
 pub use service::{OnOom, Service, Settings};
 
 use self::pages::Pages;
-use crate::arrivals::Arrivals;
+use vramlab_sim::units::Nanos;
+
+use crate::arrivals::{self, Arrivals, hastened};
 use crate::graph::DType;
 use crate::graph::plan::{ConvSpace, Release};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
@@ -47,13 +50,31 @@ use crate::rates::Rates;
 use crate::registry::BoxedSource;
 use crate::rng::Rng;
 
+/// Pages that come, if nobody says.
+const PAGES_DRAWN: usize = 200;
+
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &[
-    doc("pages", "200", "pages", "requests in all"),
-    doc("rate", "4", "pages/s", "arrivals while calm"),
+    doc(
+        "pages",
+        "auto",
+        "pages",
+        "requests in all, or the most that are taken of a trace; auto: 200, or all",
+    ),
+    doc("arrivals", "bursty", "-", "poisson, bursty or diurnal"),
+    doc(
+        "trace",
+        "none",
+        "-",
+        "file of recorded requests (vramlab list formats), of which the times of arrival are taken; none: arrivals are drawn",
+    ),
+    doc("speed", "1", "-", "recorded times between arrivals are divided by this"),
+    doc("rate", "4", "pages/s", "arrivals while calm, or on average"),
     doc("burst_rate", "40", "pages/s", "arrivals in a burst"),
     doc("calm", "5", "s", "mean length of a calm"),
-    doc("burst", "1", "s", "mean length of a burst; 0: none, plain Poisson arrivals"),
+    doc("burst", "1", "s", "mean length of a burst; 0: none"),
+    doc("period", "86400", "s", "length of a day"),
+    doc("swing", "0.8", "-", "how far the rate of a day goes up and down, as a share of it"),
     doc("limit", "960", "px", "longest side of the detector's input; a multiple of 32"),
     doc(
         "sizes",
@@ -93,7 +114,7 @@ pub const PARAMS: &[ParamDoc] = &[
 /// When a parameter's value is refused.
 pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, ParamError> {
     let mut pages = Pages::from_params(params, seed)?;
-    let mut arrivals = Arrivals::bursty(params, Rng::new(seed, "ocr.arrivals"))?;
+    let times = times(params, seed)?;
     let running = Running {
         dtype: params.choice("precision", &[("fp32", DType::F32), ("fp16", DType::F16)])?,
         fused: params.flag("fused")?,
@@ -117,9 +138,34 @@ pub fn build(params: &Params, seed: u64, rates: &Rates) -> Result<BoxedSource, P
         )?,
         warm: params.flag("warm")?.then(|| pages.largest(group)),
     };
-    let count = params.count("pages", 1..=REPEATS_MAX)?;
-    let coming = (0..count).map(move |_| (arrivals.next(), pages.next()));
+    let coming = times.map(move |at| (at, pages.next()));
     Ok(Box::new(Service::new(settings, Box::new(coming), *rates)?))
+}
+
+/// What its times rest on.
+pub fn assumes(_: &Params) -> Option<&'static str> {
+    Some(
+        "kernels take the time that the full rates of the data sheet allow (roofline), and the host none beside its calls: a lower bound, not measured",
+    )
+}
+
+/// When pages come.
+fn times(params: &Params, seed: u64) -> Result<Box<dyn Iterator<Item = Nanos> + Send>, ParamError> {
+    let most = match params.text("pages") {
+        "auto" => None,
+        _ => Some(params.count("pages", 1..=REPEATS_MAX)? as usize),
+    };
+    let mut drawn = Arrivals::from_params(params, Rng::new(seed, "ocr.arrivals"))?;
+    let Some(log) = arrivals::trace(params)? else {
+        return Ok(Box::new((0..most.unwrap_or(PAGES_DRAWN)).map(move |_| drawn.next())));
+    };
+    if !log.timed() {
+        return Err(params.bad("trace", "a file of requests with times of arrival"));
+    }
+    let speed = params.number("speed", 1e-6..=1e6)?;
+    let count = log.len().min(most.unwrap_or(usize::MAX));
+    let at = move |index: usize| log.requests()[index].arrival.unwrap_or_default();
+    Ok(Box::new((0..count).map(move |index| hastened(at(index), speed))))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct Running {
 }
 
 /// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Which {
     Detector,
     Recogniser,

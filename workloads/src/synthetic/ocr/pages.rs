@@ -12,7 +12,7 @@
 //!
 //! With `sizes` or `lines` a list of recorded sizes takes their place (`listed`).
 //!
-//! Arrivals are bursty ([`crate::arrivals`]). No measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
+//! Arrivals are bursty unless told otherwise ([`crate::arrivals`]). No measured arrival law of a document service was at hand: the rates are assumptions, and parameters.
 
 use super::listed::Listed;
 use crate::params::{ParamError, Params};

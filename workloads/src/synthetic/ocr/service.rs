@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
+use vramlab_sim::report::Answers;
 use vramlab_sim::source::{Answered, Source, SourceError, Step};
 use vramlab_sim::units::{BufferId, Nanos};
 
 use super::networks::{Networks, Running, Which, key};
 use super::pages::{HEIGHT, Page};
+use super::without::Without;
 use crate::graph::compile::{Compiled, MARK_NAME_FIRST, Sites};
 use crate::graph::lower::{CONV_SPACE, Phase};
 use crate::graph::passes::PassError;
@@ -53,23 +55,17 @@ struct Serving {
 enum Piece {
     Mark(String),
     Run(Which, Phase, u64),
+    /// Both models are there.
+    Loaded,
     Free(BufferId),
     Done,
-}
-
-/// What became of pages.
-#[derive(Default)]
-struct Counts {
-    answered: u64,
-    turned_away: u64,
-    shed: u64,
-    retried: u64,
 }
 
 /// What is known of a buffer's slot.
 #[derive(Clone, Copy, Default)]
 struct Slot {
-    live: bool,
+    /// It was asked for and not freed since. That holds for one that was refused, too: its number is taken until it is freed.
+    taken: bool,
     name: u64,
 }
 
@@ -81,7 +77,7 @@ pub struct Service {
     /// When pages come, and which; none any more at the end.
     coming: Box<dyn Iterator<Item = (Nanos, Page)> + Send>,
     next: Option<(Nanos, Page)>,
-    arrived: u64,
+    loaded: bool,
     /// The host slept until the next page came.
     waited: bool,
     queue: VecDeque<(u64, Page)>,
@@ -90,13 +86,15 @@ pub struct Service {
     ops: Arc<Compiled>,
     at: usize,
     uses: (u32, u32),
-    /// The buffer that the last op asked for, and whether the program can do without.
-    asked: Option<(BufferId, bool)>,
+    /// The last op asked for a buffer; can the program do without?
+    asked: Option<bool>,
+    /// Workspaces that are done without.
+    without: Without,
     slots: Vec<Slot>,
     allocs: u64,
     mark: (NameId, String),
     marks: u32,
-    counts: Counts,
+    counts: Answers,
     over: bool,
 }
 
@@ -116,6 +114,7 @@ impl Service {
         for which in [Which::Detector, Which::Recogniser] {
             todo.push_back(Piece::Run(which, Phase::Load, key([32, 32])));
         }
+        todo.push_back(Piece::Loaded);
         let serving = settings.warm.clone().map(|page| Serving {
             request: None,
             page,
@@ -127,7 +126,7 @@ impl Service {
             sites: Sites::new(),
             coming,
             next,
-            arrived: 0,
+            loaded: false,
             waited: false,
             queue: VecDeque::new(),
             serving,
@@ -136,11 +135,12 @@ impl Service {
             at: 0,
             uses: (0, 0),
             asked: None,
+            without: Without::default(),
             slots: Vec::new(),
             allocs: 0,
             mark: (NameId(0), String::new()),
             marks: 0,
-            counts: Counts::default(),
+            counts: Answers::default(),
             over: false,
         };
         service.plan_page();
@@ -172,35 +172,50 @@ impl Service {
         let (_, page) = self.next.take()?;
         self.next = self.coming.next();
         self.waited = false;
+        self.counts.requests += 1;
         if self.settings.queue > 0 && self.queue.len() as u64 >= self.settings.queue {
             self.counts.turned_away += 1;
             return None;
         }
-        let req = self.arrived;
-        self.arrived += 1;
+        let req = self.counts.requests - self.counts.turned_away - 1;
         self.queue.push_back((req, page));
         Some(Op::Request { req })
     }
 
-    /// Memory was refused: what the page holds is freed, and it is tried again or shed.
+    /// Memory was refused: what is held beside the models is freed, and the page is tried again or shed. Where it was the models', nobody is served.
     fn give_up(&mut self) {
-        let Some(serving) = &mut self.serving else { return };
         self.ops = Arc::default();
         self.at = 0;
         self.todo.clear();
         for (id, slot) in self.slots.iter().enumerate() {
-            if slot.live && !self.networks.is_weight(id as u32) {
+            if slot.taken && !(self.loaded && self.networks.is_weight(id as u32)) {
                 self.todo.push_back(Piece::Free(BufferId(id as u32)));
             }
         }
+        if !self.loaded {
+            self.close();
+            return;
+        }
+        let Some(serving) = &mut self.serving else { return };
         self.networks.forget();
         if self.settings.on_oom == OnOom::Retry && serving.group > 1 {
             serving.group /= 2;
-            self.counts.retried += 1;
+            self.counts.retries += 1;
             self.plan_page();
         } else {
-            self.counts.shed += 1;
+            // a page to warm up with is nobody's
+            self.counts.shed += u64::from(serving.request.is_some());
             self.todo.push_back(Piece::Done);
+        }
+    }
+
+    /// There is no room for the models: every page is turned away.
+    fn close(&mut self) {
+        self.serving = None;
+        while self.next.take().is_some() {
+            self.counts.requests += 1;
+            self.counts.turned_away += 1;
+            self.next = self.coming.next();
         }
     }
 
@@ -214,17 +229,27 @@ impl Service {
                 // the service has marks of its own
                 Op::Mark { .. } => {}
                 Op::Alloc { id, site, .. } => {
+                    let optional = self.sites.text(site).ends_with(CONV_SPACE);
+                    if optional && self.without.skips(self.at, id) {
+                        continue;
+                    }
                     let place = id.0 as usize;
                     if place >= self.slots.len() {
                         self.slots.resize(place + 1, Slot::default());
                     }
-                    self.slots[place] = Slot { live: true, name: self.allocs };
+                    self.slots[place] = Slot { taken: true, name: self.allocs };
                     self.allocs += 1;
-                    self.asked = Some((id, self.sites.text(site).ends_with(CONV_SPACE)));
+                    self.asked = Some(optional);
+                    return Some(op);
+                }
+                Op::Free { id, .. } if self.without.freed(id) => {}
+                Op::Work { .. } => {
+                    let uses = &self.ops.uses[self.uses.0 as usize..self.uses.1 as usize];
+                    self.without.filter(uses);
                     return Some(op);
                 }
                 Op::Free { id, .. } => {
-                    self.slots[id.0 as usize].live = false;
+                    self.slots[id.0 as usize].taken = false;
                     return Some(op);
                 }
                 _ => return Some(op),
@@ -251,10 +276,15 @@ impl Service {
                 }
                 self.ops = programs.phase(&mut self.sites, phase);
                 self.at = 0;
+                self.without.begin(which, key);
+                Ok(None)
+            }
+            Piece::Loaded => {
+                self.loaded = true;
                 Ok(None)
             }
             Piece::Free(id) => {
-                self.slots[id.0 as usize].live = false;
+                self.slots[id.0 as usize].taken = false;
                 Ok(Some(Op::Free { id, stream: None }))
             }
             Piece::Done => {
@@ -267,22 +297,28 @@ impl Service {
 
     /// Was the last op's memory refused, so that the page cannot go on?
     fn is_stuck(&mut self, last: Answered) -> bool {
-        let Some((id, optional)) = self.asked.take() else { return false };
-        if !matches!(last, Answered::OutOfMemory | Answered::InvalidSize) {
+        let Some(optional) = self.asked.take() else { return false };
+        let refused = matches!(last, Answered::OutOfMemory | Answered::InvalidSize);
+        if !refused || self.settings.on_oom == OnOom::Ignore {
             return false;
         }
-        if self.settings.on_oom == OnOom::Ignore {
-            return false;
+        if optional {
+            self.without.refused(self.at);
         }
-        self.slots[id.0 as usize].live = false;
         !optional
     }
 
     fn summary(&self) -> String {
-        let Counts { answered, turned_away, shed, retried } = self.counts;
+        let Answers { answered, turned_away, shed, retries, .. } = self.counts;
         format!(
-            "end: {answered} answered, {shed} of them shed, {retried} retries, {turned_away} turned away"
+            "end: {answered} answered, {shed} of them shed, {retries} retries, {turned_away} turned away"
         )
+    }
+
+    /// Are the models loaded, and is the first page read if there is one to warm up with?
+    fn is_ready(&self) -> bool {
+        let warming = self.serving.as_ref().is_some_and(|serving| serving.request.is_none());
+        self.loaded && !warming
     }
 }
 
@@ -291,11 +327,9 @@ impl Source for Service {
         if self.is_stuck(last) {
             self.give_up();
         }
-        // loading and warming up come first
-        let mut ready = self.networks_ready();
         loop {
             let due = self.next.as_ref().is_some_and(|(at, _)| *at <= now || self.waited);
-            if ready && due {
+            if due && self.is_ready() {
                 if let Some(op) = self.arrive() {
                     return Ok(Step::Op(op));
                 }
@@ -308,7 +342,6 @@ impl Source for Service {
                 if let Some(op) = self.piece(piece)? {
                     return Ok(Step::Op(op));
                 }
-                ready = self.networks_ready();
                 continue;
             }
             if let Some((request, page)) = self.queue.pop_front() {
@@ -328,7 +361,8 @@ impl Source for Service {
     }
 
     fn uses(&self) -> &[BufferUse] {
-        &self.ops.uses[self.uses.0 as usize..self.uses.1 as usize]
+        let all = &self.ops.uses[self.uses.0 as usize..self.uses.1 as usize];
+        self.without.uses().unwrap_or(all)
     }
 
     fn touch(&self) -> TouchRange {
@@ -343,20 +377,15 @@ impl Source for Service {
         self.slots.get(id.0 as usize).map_or(0, |slot| slot.name)
     }
 
+    fn answers(&self) -> Option<Answers> {
+        Some(self.counts)
+    }
+
     fn independent(&self) -> bool {
         self.settings.on_oom == OnOom::Ignore && self.settings.queue == 0
     }
 
     fn gaps(&self) -> u64 {
         0
-    }
-}
-
-impl Service {
-    /// Are the models loaded, and is the first page read if there is one to warm up with?
-    fn networks_ready(&self) -> bool {
-        let loading = |piece: &Piece| matches!(piece, Piece::Run(_, Phase::Load, _));
-        let warming = self.serving.as_ref().is_some_and(|serving| serving.request.is_none());
-        !warming && self.allocs > 0 && !self.todo.iter().any(loading)
     }
 }

@@ -52,7 +52,6 @@ fn phase(p: &Params) -> Result<(bool, DType), ParamError> {
 struct Shared {
     run: Run,
     chosen: Vec<Chosen>,
-    parts: u64,
 }
 
 impl Shared {
@@ -72,7 +71,7 @@ impl Shared {
             benchmark: p.flag("benchmark")?,
             ..shared
         };
-        Ok(Self { run, parts: passes::batches(&chosen)?, chosen })
+        Ok(Self { run, chosen })
     }
 
     /// The plan of a graph that is made for a batch of so many, and what passes changed.
@@ -81,7 +80,8 @@ impl Shared {
         batch: u64,
         graph: impl Fn(u64) -> Result<Graph, GraphError>,
     ) -> Result<(Plan, Vec<Report>), PassError> {
-        let mut plan = Plan { graph: graph(batch.div_ceil(self.parts))?, run: self.run.clone() };
+        let parts = passes::batches(&self.chosen, batch)?;
+        let mut plan = Plan { graph: graph(batch / parts)?, run: self.run.clone() };
         let reports = passes::apply(&mut plan, &self.chosen)?;
         Ok((plan, reports))
     }

@@ -1,11 +1,12 @@
 //! Attention, in one kernel or eagerly.
 //!
-//! Eager: copies of q, k and v by heads; scores, scaled, softmax, dropped; context by heads and its copy as rows. Backward copies the gradients of q, k and
-//! v as rows. Queries, keys and values live until attention returns. Source: `eager_attention_forward`, `sdpa_attention_forward` of transformers 5.24.
+//! Queries, keys and values live until attention returns. Source: `sdpa_attention_forward` of transformers 5.24; for the eager way see
+//! [`crate::graph::models::attention`].
 
 use super::{Attend, Bert};
+use crate::graph::models::attention::Eager;
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Attention, Copy, F, Fused, MatMul, Softmax, View};
+use crate::graph::op::{Attention, Fused, View};
 use crate::graph::tensor::TensorId;
 
 impl Bert {
@@ -28,7 +29,12 @@ impl Bert {
             rows.push(graph.within(name, |graph| graph.add(by_heads.clone(), &[y]))?);
         }
         let (context, scores) = match self.attention {
-            Attend::Eager => self.attend_eagerly(graph, &rows)?,
+            Attend::Eager => {
+                let (copied, dropout) = ([true; 3], self.train);
+                let eager = Eager { copied, shared: 1, full: false, dropout };
+                let [context, scores] = eager.attend(graph, [rows[0], rows[1], rows[2]], mask)?;
+                (context, Some(scores))
+            }
             way => {
                 let way = if way == Attend::Flash { Fused::Flash } else { Fused::Efficient };
                 let op = Attention {
@@ -45,27 +51,5 @@ impl Bert {
         graph.hold(&rows[..3]);
         let shape = vec![self.batch, self.seq, h];
         Ok((graph.add(View { shape, copies_back: false }, &[context])?, scores))
-    }
-
-    fn attend_eagerly(
-        &self,
-        graph: &mut Graph,
-        rows: &[TensorId],
-    ) -> Result<(TensorId, Option<TensorId>), GraphError> {
-        let copy = Copy { copies_back: false };
-        let q = graph.within("query", |graph| graph.add(copy, &rows[..1]))?;
-        let k = graph.within("key", |graph| graph.add(copy, &rows[1..2]))?;
-        let (scores, dropped) = graph.within("scores", |graph| {
-            let scores = graph.add(MatMul { transposed: true }, &[q, k])?;
-            let scaled = graph.add(F::Scale, &[scores])?;
-            let softmax = graph.add(Softmax { full: false }, &[scaled])?;
-            Ok::<_, GraphError>((softmax, self.dropout(graph, softmax)?))
-        })?;
-        let v = graph.within("value", |graph| graph.add(copy, &rows[2..3]))?;
-        let held = if self.train { dropped } else { scores };
-        graph.within("context", |graph| {
-            let by_heads = graph.add(MatMul { transposed: false }, &[dropped, v])?;
-            Ok((graph.add(Copy { copies_back: true }, &[by_heads])?, Some(held)))
-        })
     }
 }

@@ -20,7 +20,7 @@ pub mod params;
 
 use super::mlp::dense;
 use crate::graph::network::{Graph, GraphError};
-use crate::graph::op::{Copy, Dropout, Embedding, F, LayerNorm, Mask, Slice};
+use crate::graph::op::{Cast, Copy, Dropout, Embedding, F, LayerNorm, Mask, Slice};
 use crate::graph::tensor::{DType, TensorId};
 
 /// What the model ends in.
@@ -117,7 +117,7 @@ impl Bert {
         let mut x = graph.within("embeddings", |graph| self.embed(graph, &tables, &batch))?;
         let first = x;
         let mask = match batch.mask.filter(|_| self.ragged) {
-            Some(mask) => Some(graph.within("mask", |graph| graph.add(Mask, &[mask]))?),
+            Some(mask) => Some(graph.within("mask", |graph| self.mask(graph, mask))?),
             None => None,
         };
         for i in 0..self.layers {
@@ -127,6 +127,15 @@ impl Bert {
         graph.hold(mask.as_slice());
         graph.result(scores);
         self.minimise(graph, scores, batch.labels)
+    }
+
+    /// Which query sees which key; eagerly as a bias of the scores.
+    fn mask(&self, graph: &mut Graph, tokens: TensorId) -> Result<TensorId, GraphError> {
+        let seen = graph.add(Mask, &[tokens])?;
+        match self.attention {
+            Attend::Eager => graph.add(Cast { to: self.dtype, cached: false }, &[seen]),
+            _ => Ok(seen),
+        }
     }
 
     fn tables(&self, graph: &mut Graph) -> Result<Tables, GraphError> {

@@ -49,7 +49,7 @@ const BERT: [ParamDoc; 15] = [
         "-",
         "eager; sdpa (flash below fp32 without mask, else efficient); flash; efficient",
     ),
-    doc("mask", "ones", "-", "ones (dropped by the model) or ragged (kept, one bias per layer)"),
+    doc("mask", "ones", "-", "ones (dropped by the model) or ragged (kept: a bias of the scores)"),
     doc("inputs", "full", "-", "full (words, types, mask) or words (one type for all, no mask)"),
     doc(
         "checkpoint",
@@ -77,10 +77,7 @@ impl Asked {
     /// When a value is refused.
     pub fn read(p: &Params, batch: u64, positions: u64) -> Result<Self, ParamError> {
         let passes = passes(p)?;
-        let parts = passes::batches(&passes)?;
-        if !batch.is_multiple_of(parts) {
-            return Err(p.bad("passes", format_args!("parts that divide batch={batch}")));
-        }
+        let parts = passes::batches(&passes, batch)?;
         let bert = bert(p, batch / parts, positions)?;
         let mut run = run(p)?;
         run.train = bert.train;

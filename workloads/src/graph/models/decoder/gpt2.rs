@@ -38,21 +38,22 @@ impl Decoder {
         graph: &mut Graph,
         layer: u64,
         x: TensorId,
+        bias: Option<TensorId>,
     ) -> Result<TensorId, GraphError> {
         let (h, f) = (self.hidden, self.ffn);
         let y = graph.within("norm.1", |graph| self.layer_norm(graph, x))?;
-        let attended = graph.within("attention", |graph| {
+        let (attended, scores) = graph.within("attention", |graph| {
             let joined = self.dense(graph, "qkv", y, [h, 3 * h])?;
             let parts = graph.node(Split { parts: vec![h; 3] }, &[joined])?;
             let mut rows = [joined; 3];
             for (row, part) in rows.iter_mut().zip(parts) {
                 *row = self.by_heads(graph, part, self.heads)?;
             }
-            let context = self.attend(graph, layer, rows)?;
+            let (context, scores) = self.attend(graph, layer, rows, bias)?;
             let attended = self.dense(graph, "output", context, [h, h])?;
             let attended = self.dropout(graph, attended)?;
             graph.hold(&[context, joined]);
-            Ok::<_, GraphError>(attended)
+            Ok::<_, GraphError>((attended, scores))
         })?;
         let sum = graph.add(F::Add, &[attended, x])?;
         graph.hold(&[y]);
@@ -64,6 +65,7 @@ impl Decoder {
             self.dropout(graph, fed)
         })?;
         let z = graph.add(F::Add, &[sum, fed])?;
+        graph.hold(scores.as_slice());
         graph.hold(&[y, sum, attended, fed, x]);
         Ok(z)
     }

@@ -49,10 +49,11 @@ impl Decoder {
         layer: u64,
         x: TensorId,
         rotary: [TensorId; 2],
+        bias: Option<TensorId>,
     ) -> Result<TensorId, GraphError> {
         let (h, kv) = (self.hidden, self.kv_heads * self.width());
         let y = graph.within("norm.1", |graph| self.rms_norm(graph, x))?;
-        let attended = graph.within("attention", |graph| {
+        let (attended, scores) = graph.within("attention", |graph| {
             let q = self.dense(graph, "query", y, [h, h])?;
             let q = self.by_heads(graph, q, self.heads)?;
             let k = self.dense(graph, "key", y, [h, kv])?;
@@ -61,10 +62,10 @@ impl Decoder {
             let v = self.by_heads(graph, v, self.kv_heads)?;
             let q = graph.within("query", |graph| self.rotated(graph, q, rotary))?;
             let k = graph.within("key", |graph| self.rotated(graph, k, rotary))?;
-            let context = self.attend(graph, layer, [q, k, v])?;
+            let (context, scores) = self.attend(graph, layer, [q, k, v], bias)?;
             let attended = self.dense(graph, "output", context, [h, h])?;
             graph.hold(&[q, k, v, context, y]);
-            Ok::<_, GraphError>(attended)
+            Ok::<_, GraphError>((attended, scores))
         })?;
         let sum = graph.add(F::Add, &[x, attended])?;
         let y = graph.within("norm.2", |graph| self.rms_norm(graph, sum))?;
@@ -73,6 +74,7 @@ impl Decoder {
             _ => self.experts(graph, y),
         })?;
         let z = graph.add(F::Add, &[sum, fed])?;
+        graph.hold(scores.as_slice());
         graph.hold(&[sum, x]);
         Ok(z)
     }

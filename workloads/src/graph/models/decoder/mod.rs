@@ -9,6 +9,8 @@
 //! | GPT-2 | a table, added | layer norm | one product for q, k and v, split | dense, gelu in eight steps, dense |
 //! | Llama | rotary, on q and k | root mean square, in six steps | three products; fewer heads of keys and values | silu(gate)·up, then down; or the same in each of E experts, of which each token takes A |
 //!
+//! With `eager` attention scores are made, masked and kept (module `models::attention`); the mask's bias is made once for all layers.
+//!
 //! The cache is a tensor for keys and one for values in each layer, replaced by a longer copy for each token (`DynamicCache`). Only the last token of a
 //! prompt gets word scores. With experts each is given its even share of tokens. Source: transformers 5.24 (`modeling_gpt2.py`, `modeling_llama.py`,
 //! `modeling_mixtral.py`, `cache_utils.py`), and for GPT-2's inference recordings. Left out: sliding windows, quantised caches.
@@ -17,10 +19,12 @@ mod gpt2;
 mod llama;
 pub mod params;
 
+use super::attention::Eager;
 use super::mlp::dense;
 use crate::graph::network::{Carry, Graph, GraphError};
 use crate::graph::op::{
-    Attention, Best, Concat, Copy, CrossEntropy, Dropout, Embedding, Fused, Linear, Slice, View,
+    Attention, Best, Causal, Concat, Copy, CrossEntropy, Dropout, Embedding, Fused, Linear, Slice,
+    View,
 };
 use crate::graph::tensor::{DType, TensorId};
 
@@ -66,6 +70,8 @@ pub struct Decoder {
     pub experts: u64,
     pub active: u64,
     pub dtype: DType,
+    /// Attention operator by operator, not in one kernel.
+    pub eager: bool,
     /// Caches that a run has at once.
     pub caches: u32,
 }
@@ -153,10 +159,14 @@ impl Decoder {
                 (embedded, vec![embedded], Some(rotary))
             }
         };
+        let bias = match self.eager {
+            true => Some(graph.within("mask", |graph| self.mask(graph))?),
+            false => None,
+        };
         for i in 0..self.layers {
             x = graph.block(&format!("layer.{i}"), |graph| match rotary {
-                Some(rotary) => self.llama_layer(graph, i, x, rotary),
-                None => self.gpt2_layer(graph, i, x),
+                Some(rotary) => self.llama_layer(graph, i, x, rotary, bias),
+                None => self.gpt2_layer(graph, i, x, bias),
             })?;
         }
         let y = graph.within("norm", |graph| match self.style {
@@ -165,6 +175,7 @@ impl Decoder {
         })?;
         graph.hold(&[x]);
         graph.hold(&held);
+        graph.hold(bias.as_slice());
         graph.within("head", |graph| self.end(graph, y, words, labels))
     }
 
@@ -193,7 +204,13 @@ impl Decoder {
     /// Rows (b×l×n·d) by heads (b×n×l×d).
     fn by_heads(&self, graph: &mut Graph, x: TensorId, heads: u64) -> Result<TensorId, GraphError> {
         let shape = vec![self.batch, heads, self.seq, self.width()];
-        graph.add(View { shape, copies_back: false }, &[x])
+        graph.add(View { shape, copies_back: self.eager }, &[x])
+    }
+
+    /// What queries may see, as a bias.
+    fn mask(&self, graph: &mut Graph) -> Result<TensorId, GraphError> {
+        let shape = [self.batch, self.seq, self.past() + self.seq];
+        graph.add(Causal { shape, dtype: self.dtype }, &[])
     }
 
     /// Keys or values as attention sees them: the cache with the new ones, if there is one.
@@ -217,25 +234,40 @@ impl Decoder {
         Ok(all)
     }
 
-    /// The context of queries, keys and values by heads, as rows.
+    /// The context of queries, keys and values by heads, as rows; with a bias eagerly, and the scores then.
     fn attend(
         &self,
         graph: &mut Graph,
         layer: u64,
         [q, k, v]: [TensorId; 3],
-    ) -> Result<TensorId, GraphError> {
+        bias: Option<TensorId>,
+    ) -> Result<(TensorId, Option<TensorId>), GraphError> {
         let k = graph.within("key", |graph| self.cached(graph, 2 * layer, k))?;
         let v = graph.within("value", |graph| self.cached(graph, 2 * layer + 1, v))?;
-        let op = Attention {
-            way: Fused::Efficient,
-            chosen: true,
-            masked: false,
-            causal: self.seq > 1,
-            dropout: self.train() && self.style == Style::Gpt2,
+        let dropout = self.train() && self.style == Style::Gpt2;
+        let (context, scores) = if bias.is_some() {
+            let cached = self.cache().is_some();
+            let eager = Eager {
+                // a cache is contiguous, and so is a single query
+                copied: [self.seq > 1, !cached, !cached],
+                shared: self.heads / self.kv_heads,
+                full: self.style == Style::Llama,
+                dropout,
+            };
+            let [context, scores] = eager.attend(graph, [q, k, v], bias)?;
+            (context, Some(scores))
+        } else {
+            let op = Attention {
+                way: Fused::Efficient,
+                chosen: true,
+                masked: false,
+                causal: self.seq > 1,
+                dropout,
+            };
+            (graph.add(op, &[q, k, v])?, None)
         };
-        let context = graph.add(op, &[q, k, v])?;
         let shape = vec![self.batch, self.seq, self.hidden];
-        graph.add(View { shape, copies_back: false }, &[context])
+        Ok((graph.add(View { shape, copies_back: false }, &[context])?, scores))
     }
 
     fn end(

@@ -24,10 +24,16 @@ const PROMPTS: ParamDoc =
 const NEW: ParamDoc = doc("new_tokens", "32", "tokens", "phase=decode: tokens after each prompt");
 const INTERLEAVED: ParamDoc =
     doc("interleaved", "false", "-", "phase=decode: all prompts first, then tokens in turn");
+const ATTENTION: ParamDoc = doc(
+    "attention",
+    "sdpa",
+    "-",
+    "sdpa (one kernel: flash below fp32, else efficient) or eager (operator by operator)",
+);
 const PRECISION: &str = "fp32, fp16 or bf16 weights (mixed precision is passes=amp)";
 
 /// Of `gpt2`: the defaults are GPT-2 small.
-pub const GPT2: &[ParamDoc] = &join::<14, 11, 25>(
+pub const GPT2: &[ParamDoc] = &join::<15, 11, 26>(
     [
         PHASE,
         BATCH,
@@ -48,12 +54,13 @@ pub const GPT2: &[ParamDoc] = &join::<14, 11, 25>(
         ),
         doc("positions", "1024", "tokens", "longest sequence"),
         doc("precision", "fp32", "-", PRECISION),
+        ATTENTION,
     ],
     RUN,
 );
 
 /// Of `llama`: the defaults are Llama 3.2 1B.
-pub const LLAMA: &[ParamDoc] = &join::<18, 11, 29>(
+pub const LLAMA: &[ParamDoc] = &join::<19, 11, 30>(
     [
         PHASE,
         BATCH,
@@ -73,6 +80,7 @@ pub const LLAMA: &[ParamDoc] = &join::<18, 11, 29>(
         doc("tied", "true", "-", "the word embedding is the last layer's weight too"),
         doc("positions", "131072", "tokens", "longest sequence"),
         doc("precision", "bf16", "-", PRECISION),
+        ATTENTION,
     ],
     RUN,
 );
@@ -129,11 +137,8 @@ pub fn plan_llama(p: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
 impl Asked {
     fn read(p: &Params, style: Style) -> Result<Self, ParamError> {
         let passes = chosen_passes(p)?;
-        let parts = passes::batches(&passes)?;
         let batch = p.count("batch", 1..=1 << 16)?;
-        if !batch.is_multiple_of(parts) {
-            return Err(p.bad("passes", format_args!("parts that divide batch={batch}")));
-        }
+        let parts = passes::batches(&passes, batch)?;
         let mut decoder = decoder(p, style)?;
         decoder.batch = batch / parts;
         let steps = steps(p)?;
@@ -153,7 +158,8 @@ impl Asked {
     fn plan(&self, index: usize) -> Result<(Plan, Vec<Report>), PassError> {
         let Step { task, seq, mark } = self.steps[index % self.steps.len()].clone();
         let graph = Decoder { task, seq, ..self.decoder.clone() }.graph()?;
-        let mut plan = Plan { graph, run: Run { mark, ..self.run.clone() } };
+        let tokens = if mark.is_some() { self.steps.len() as u64 } else { 0 };
+        let mut plan = Plan { graph, run: Run { mark, tokens, ..self.run.clone() } };
         let reports = passes::apply(&mut plan, &self.passes)?;
         Ok((plan, reports))
     }
@@ -203,6 +209,7 @@ fn decoder(p: &Params, style: Style) -> Result<Decoder, ParamError> {
             "precision",
             &[("fp32", DType::F32), ("fp16", DType::F16), ("bf16", DType::BF16)],
         )?,
+        eager: p.choice("attention", &[("sdpa", false), ("eager", true)])?,
         caches: 0,
     })
 }

@@ -1,0 +1,196 @@
+//! Which values of which option are tried: a ladder for each option that can move memory.
+//!
+//! PyTorch's ladders are written here, since its options say nothing of their scale. Of any other strategy they are made from its own list
+//! of options: a switch is turned, a size or a number goes from a quarter to four times its default, a share of one through its range.
+//!
+//! | rule | what it says |
+//! |---|---|
+//! | `with` | an option that does nothing alone is tried alone, which proves it, and with the one that it needs |
+//! | `version` | a setting that the recorded version lacks is refused by the strategy itself, and never advised |
+
+use vramlab_allocators::options::OptionDoc;
+use vramlab_allocators::{OptionError, find};
+use vramlab_sim::units::Bytes;
+
+use super::setting::{Family, Setting};
+
+/// An option with the values that are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    /// Its name.
+    pub key: &'static str,
+    /// Its values.
+    pub values: Vec<String>,
+    /// What it does nothing without.
+    pub with: Option<(&'static str, &'static str)>,
+}
+
+/// PyTorch's: option, values, what it needs.
+type Row = (&'static str, &'static [&'static str], Option<(&'static str, &'static str)>);
+
+const TORCH: [Row; 8] = [
+    ("expandable_segments", &["True"], None),
+    (
+        "max_split_size_mb",
+        &["21", "32", "64", "96", "128", "192", "256", "384", "512", "1024", "2048", "4096"],
+        None,
+    ),
+    (
+        "roundup_power2_divisions",
+        &[
+            "1",
+            "2",
+            "4",
+            "8",
+            "16",
+            "32",
+            "64",
+            "[256:1,512:2,1024:4,>:8]",
+            "[64:4,256:8,>:16]",
+            "[32:1,>:8]",
+        ],
+        None,
+    ),
+    ("large_segment_size_mb", &["32", "64", "128", "256", "512"], None),
+    ("max_non_split_rounding_mb", &["64", "256", "1024"], Some(("max_split_size_mb", "256"))),
+    (
+        "garbage_collection_threshold",
+        &["0.6", "0.8", "0.9"],
+        Some(("per_process_memory_fraction", "0.95")),
+    ),
+    ("per_process_memory_fraction", &["0.99", "0.95"], None),
+    ("backend", &["cudaMallocAsync"], None),
+];
+
+/// The ladders of a family.
+///
+/// # Errors
+/// An unknown strategy.
+pub fn of(family: &Family) -> Result<Vec<Ladder>, OptionError> {
+    if family.is_torch() {
+        let own = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
+        let ladder = |(key, values, with): &Row| Ladder { key, values: own(values), with: *with };
+        return Ok(TORCH.iter().map(ladder).collect());
+    }
+    let docs = find(family.name())?.options;
+    let ladder = |doc: &OptionDoc| Ladder { key: doc.name, values: values(doc), with: None };
+    Ok(docs.iter().map(ladder).filter(|ladder| !ladder.values.is_empty()).collect())
+}
+
+/// Steps of a number beside its default.
+const FACTORS: [(u64, u64); 4] = [(1, 4), (1, 2), (2, 1), (4, 1)];
+
+/// Values of an option by what its default is; none if that tells nothing.
+fn values(doc: &OptionDoc) -> Vec<String> {
+    let scaled = |n: u64, show: &dyn Fn(u64) -> String| -> Vec<String> {
+        let steps = FACTORS.iter().filter_map(|(up, down)| Some(n.checked_mul(*up)? / down));
+        steps.filter(|step| *step > 0 && *step != n).map(show).collect()
+    };
+    match doc.default {
+        "true" => vec!["false".to_owned()],
+        "false" => vec!["true".to_owned()],
+        text => {
+            if let Ok(n) = text.parse::<u64>() {
+                return scaled(n, &|n| n.to_string());
+            }
+            if let Ok(share) = text.parse::<f64>() {
+                let shares = ["0.25", "0.5", "0.75", "0.9", "0.95"];
+                let other = |s: &&&str| s.parse() != Ok(share);
+                return match (0.0..=1.0).contains(&share) {
+                    true => shares.iter().filter(other).map(|s| (*s).to_owned()).collect(),
+                    false => Vec::new(),
+                };
+            }
+            match text.parse::<Bytes>() {
+                Ok(bytes) => scaled(bytes.0, &|n| Bytes(n).to_string().replace(' ', "")),
+                Err(_) => Vec::new(),
+            }
+        }
+    }
+}
+
+/// Every value alone, and those that need another with it.
+pub fn singles(ladders: &[Ladder]) -> Vec<Setting> {
+    let mut all = Vec::new();
+    for ladder in ladders {
+        for value in &ladder.values {
+            let alone = Setting::default().with(ladder.key, value);
+            let both = ladder.with.map(|(key, needed)| alone.with(key, needed));
+            all.push(alone);
+            all.extend(both);
+        }
+    }
+    all
+}
+
+/// Every setting one step from this one: an option more, another value, an option less.
+pub fn neighbours(of: &Setting, ladders: &[Ladder]) -> Vec<Setting> {
+    let mut all = Vec::new();
+    for ladder in ladders {
+        for value in ladder.values.iter().filter(|value| of.get(ladder.key) != Some(value)) {
+            let mut one = of.with(ladder.key, value);
+            if let Some((key, needed)) = ladder.with.filter(|(key, _)| one.get(key).is_none()) {
+                one = one.with(key, needed);
+            }
+            all.push(one);
+        }
+        if of.get(ladder.key).is_some() {
+            all.push(of.without(ladder.key));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use vramlab_allocators::{Spec, build};
+
+    use super::*;
+
+    fn family(name: &str) -> Family {
+        Family { base: Spec::new(name, Default::default()) }
+    }
+
+    /// A ladder with a value that its strategy refuses would waste the budget.
+    #[test]
+    fn every_step_is_accepted_by_the_newest_version() {
+        for strategy in vramlab_allocators::STRATEGIES {
+            let family = family(strategy.name);
+            let ladders = of(&family).expect("a strategy");
+            let refused: Vec<String> = singles(&ladders)
+                .iter()
+                .filter(|_| !strategy.plans_ahead())
+                .filter_map(|one| Some((one.text(), build(&family.spec(one)).err()?)))
+                .map(|(text, why)| format!("{text}: {why}"))
+                .collect();
+            if family.is_torch() {
+                assert_eq!(refused, Vec::<String>::new());
+                assert!(ladders.len() >= 8);
+            }
+        }
+    }
+
+    #[test]
+    fn ladders_are_made_from_the_list_of_options() {
+        let doc = |default| OptionDoc { name: "x", default, help: "" };
+        assert_eq!(values(&doc("false")), ["true"]);
+        assert_eq!(values(&doc("8")), ["2", "4", "16", "32"]);
+        assert_eq!(values(&doc("0.9")), ["0.25", "0.5", "0.75", "0.95"]);
+        assert_eq!(values(&doc("2MiB")), ["512KiB", "1MiB", "4MiB", "8MiB"]);
+        assert_eq!(values(&doc("none")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_neighbour_differs_in_one_step() {
+        let ladders = [
+            Ladder { key: "a", values: vec!["1".into(), "2".into()], with: None },
+            Ladder { key: "b", values: vec!["3".into()], with: Some(("a", "1")) },
+        ];
+        let texts = |of: &Setting| -> Vec<String> {
+            neighbours(of, &ladders).iter().map(Setting::text).collect()
+        };
+        assert_eq!(texts(&Setting::of(&[("a", "1")])), ["a:2", "", "a:1,b:3"]);
+        let singles: Vec<String> = singles(&ladders).iter().map(Setting::text).collect();
+        assert_eq!(singles, ["a:1", "a:2", "b:3", "a:1,b:3"]);
+    }
+}

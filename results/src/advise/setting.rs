@@ -1,0 +1,136 @@
+//! One choice of settings: as a strategy's spec, and as the text that a person pastes.
+
+use vramlab_allocators::{Options, Spec};
+
+/// Options of one strategy, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Setting {
+    /// Option and value, in the order in which the ladder has them.
+    pub pairs: Vec<(&'static str, String)>,
+    /// A settings text as it was recorded, instead of pairs.
+    pub verbatim: Option<String>,
+}
+
+/// Whose settings are searched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// The strategy, with what is not searched: its version.
+    pub base: Spec,
+}
+
+impl Setting {
+    /// These options.
+    pub fn of(pairs: &[(&'static str, &str)]) -> Self {
+        let own = |(key, value): &(&'static str, &str)| (*key, (*value).to_owned());
+        Self { pairs: pairs.iter().map(own).collect(), verbatim: None }
+    }
+
+    /// A recorded text.
+    pub fn recorded(text: &str) -> Self {
+        Self { pairs: Vec::new(), verbatim: Some(text.to_owned()) }
+    }
+
+    /// No option is set.
+    pub fn is_default(&self) -> bool {
+        self.pairs.is_empty() && self.verbatim.as_deref().unwrap_or_default().is_empty()
+    }
+
+    /// With this option, instead of what it had.
+    #[must_use]
+    pub fn with(&self, key: &'static str, value: &str) -> Self {
+        let mut pairs = self.without(key).pairs;
+        pairs.push((key, value.to_owned()));
+        pairs.sort();
+        Self { pairs, verbatim: None }
+    }
+
+    /// Without this option.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let pairs = self.pairs.iter().filter(|(other, _)| *other != key).cloned().collect();
+        Self { pairs, verbatim: None }
+    }
+
+    /// The value of an option.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().find(|(other, _)| *other == key).map(|(_, value)| value.as_str())
+    }
+
+    /// In the spelling of the real system's settings: `key:value,key:value`.
+    pub fn text(&self) -> String {
+        if let Some(text) = &self.verbatim {
+            return text.clone();
+        }
+        let pair = |(key, value): &(&'static str, String)| format!("{key}:{value}");
+        self.pairs.iter().map(pair).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The strategy of which PyTorch's own settings text is known.
+const TORCH: &str = "torch.caching";
+
+impl Family {
+    /// The strategy's name.
+    pub fn name(&self) -> &str {
+        &self.base.strategy().name
+    }
+
+    /// Is it PyTorch's, whose settings are one text?
+    pub fn is_torch(&self) -> bool {
+        self.name() == TORCH
+    }
+
+    /// A setting as a spec.
+    pub fn spec(&self, setting: &Setting) -> Spec {
+        let own = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
+        let base = self.base.strategy().options.iter().map(own);
+        let mut spec = self.base.clone();
+        let text = setting.text();
+        let more: Vec<(String, String)> = if self.is_torch() {
+            [("conf".to_owned(), text)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
+        } else {
+            setting.pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+        };
+        spec.parts[0].options = Options::from_pairs(base.chain(more));
+        spec
+    }
+
+    /// What is pasted into an environment or a program for it, exactly.
+    pub fn paste(&self, setting: &Setting) -> String {
+        if self.is_torch() {
+            let text = setting.text();
+            return match text.contains([' ', '[', '>', '\'']) {
+                true => format!("PYTORCH_CUDA_ALLOC_CONF='{text}'"),
+                false => format!("PYTORCH_CUDA_ALLOC_CONF={text}"),
+            };
+        }
+        format!("--strategy {}", self.spec(setting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_one_text_whatever_the_order_in_which_it_was_made() {
+        let a = Setting::default().with("b", "2").with("a", "1");
+        let b = Setting::default().with("a", "3").with("b", "2").with("a", "1");
+        assert_eq!(a, b);
+        assert_eq!(a.text(), "a:1,b:2");
+        assert!(a.without("a").without("b").is_default());
+    }
+
+    #[test]
+    fn a_text_with_brackets_is_quoted_for_a_shell() {
+        let base = Spec::new(TORCH, Options::from_pairs([("version", "2.15")]));
+        let family = Family { base };
+        let set = Setting::of(&[("roundup_power2_divisions", "[256:1,>:8]")]);
+        assert_eq!(
+            family.paste(&set),
+            "PYTORCH_CUDA_ALLOC_CONF='roundup_power2_divisions:[256:1,>:8]'"
+        );
+        assert_eq!(family.spec(&set).strategy().options.get("version"), Some("2.15"));
+        assert_eq!(family.spec(&Setting::default()), family.base);
+    }
+}

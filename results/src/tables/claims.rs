@@ -1,0 +1,349 @@
+//! Rows of a table: the figure of each claim over seeds, and the word that follows from its rule.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use vramlab_allocators::options::nearest;
+use vramlab_sim::driver::CALL_NAMES;
+
+use super::cells::{Cell, matches};
+use super::experiment::{Experiment, ListingSpec, RowSpec, Source};
+use super::expression::Expression;
+use super::rule::{Judge, Rule, Verdict};
+use crate::failure::Failure;
+use crate::frame::Run;
+use crate::statistics::Interval;
+
+/// A figure over seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// Mean over seeds.
+    pub mean: f64,
+    /// Half of the 95 % interval; none of one seed.
+    pub half: Option<f64>,
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+/// The figures of a row for one of the runs that it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The run, as conditions name it; empty where the row names its runs itself.
+    pub label: String,
+    /// One, or those of a list in order; why there is none.
+    pub figures: Result<Vec<Figure>, String>,
+}
+
+/// A claim beside our figures.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// From 1.
+    pub number: usize,
+    /// As the file has it.
+    pub row: RowSpec,
+    /// Our figures.
+    pub targets: Vec<Target>,
+    /// The word.
+    pub verdict: Verdict,
+    /// An interval reaches across the border of the rule.
+    pub crosses: bool,
+}
+
+/// A plain table: a label and figures for each run.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// What it shows.
+    pub title: String,
+    /// Words under it.
+    pub about: String,
+    /// Names of the figures.
+    pub columns: Vec<String>,
+    /// Label and figures; none where there is no such figure.
+    pub rows: Vec<(String, Vec<Option<Figure>>)>,
+    /// Why runs are missing.
+    pub missing: Vec<String>,
+}
+
+/// A row whose texts are read.
+struct Ready<'a> {
+    row: &'a RowSpec,
+    parts: Vec<Expression>,
+    judge: Judge<'a>,
+    targets: Vec<&'a Cell>,
+}
+
+/// Texts, rules and run ids of all rows, checked before anything is run.
+///
+/// # Errors
+/// With file and line.
+pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
+    for row in &experiment.rows {
+        ready(&experiment.file, row.as_ref(), cells)?;
+    }
+    for listing in &experiment.listings {
+        let at = listing.span().start;
+        found(&experiment.file, at, &listing.as_ref().runs, cells)?;
+        for column in &listing.as_ref().columns {
+            parse(&experiment.file, &column.figure)?;
+        }
+    }
+    Ok(())
+}
+
+fn parse(file: &Source, figure: &Spanned<String>) -> Result<Vec<Expression>, Failure> {
+    let parts = figure.as_ref().split('<').map(|part| {
+        Expression::parse(part).map_err(|e| {
+            file.bad(figure.span().start, format!("the figure {:?}: {e}", part.trim()))
+        })
+    });
+    parts.collect()
+}
+
+fn rule(file: &Source, text: &Spanned<String>) -> Result<Rule, Failure> {
+    text.as_ref().parse().map_err(|e: String| file.bad(text.span().start, e))
+}
+
+fn found<'a>(
+    file: &Source,
+    at: usize,
+    patterns: &[String],
+    cells: &'a [Cell],
+) -> Result<Vec<&'a Cell>, Failure> {
+    let mut all: Vec<&Cell> = Vec::new();
+    for pattern in patterns {
+        let before = all.len();
+        let matching = cells.iter().filter(|cell| matches(pattern, &cell.id));
+        let matching: Vec<&Cell> = matching.collect();
+        if matching.is_empty() {
+            let hint = nearest(pattern, cells.iter().map(|cell| cell.id.as_str()));
+            return Err(file.bad(at, format!("no run is called {pattern:?}; {hint}")));
+        }
+        for cell in matching {
+            if !all[..before].iter().any(|other| other.id == cell.id) {
+                all.push(cell);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The cell that a name begins with, and the metric behind it.
+fn split<'a, 'c>(name: &'a str, cells: &'c [Cell]) -> Option<(&'c Cell, &'a str)> {
+    let (id, metric) = name.split_once('.')?;
+    Some((cells.iter().find(|cell| cell.id == id)?, metric))
+}
+
+fn ready<'a>(file: &Source, row: &'a RowSpec, cells: &'a [Cell]) -> Result<Ready<'a>, Failure> {
+    let at = row.figure.span().start;
+    let parts = parse(file, &row.figure)?;
+    let judge = Judge {
+        rule: rule(file, &row.rule)?,
+        refuted: row.refuted.as_ref().map(|text| rule(file, text)).transpose()?,
+        assumes: row.assumes.as_deref(),
+    };
+    if (parts.len() > 1) != (judge.rule == Rule::InOrder) {
+        return Err(
+            file.bad(at, "a figure with < goes with the rule \"in order\", and only with it")
+        );
+    }
+    let targets = found(file, at, &row.each, cells)?;
+    for name in parts.iter().flat_map(Expression::names) {
+        if targets.is_empty() && split(name, cells).is_none() {
+            let id = name.split('.').next().unwrap_or_default();
+            let hint = nearest(id, cells.iter().map(|cell| cell.id.as_str()));
+            return Err(file.bad(at, format!("{name}: no run is called {id:?}; {hint}")));
+        }
+    }
+    Ok(Ready { row, parts, judge, targets })
+}
+
+/// Ids of the runs that the row of this number (from 1) needs.
+///
+/// # Errors
+/// As [`check`].
+pub fn needs(
+    experiment: &Experiment,
+    cells: &[Cell],
+    row: &RowSpec,
+) -> Result<Vec<String>, Failure> {
+    let ready = ready(&experiment.file, row, cells)?;
+    let names = ready.parts.iter().flat_map(Expression::names);
+    let named = names.filter_map(|name| split(name, cells)).map(|(cell, _)| cell);
+    Ok(named.chain(ready.targets).map(|cell| cell.id.clone()).collect())
+}
+
+/// What the runs gave, by id.
+pub struct Given<'a> {
+    file: &'a Source,
+    cells: &'a [Cell],
+    runs: BTreeMap<&'a str, Vec<&'a Run>>,
+}
+
+/// Why a figure has no value.
+enum Absent {
+    /// A run did not run.
+    NotRun(String),
+    /// A mistake in the file.
+    Bad(Failure),
+}
+
+impl<'a> Given<'a> {
+    /// Of these runs.
+    pub fn new(file: &'a Source, cells: &'a [Cell], all: &'a [Run]) -> Self {
+        let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+        for run in all {
+            runs.entry(&run.run).or_default().push(run);
+        }
+        Self { file, cells, runs }
+    }
+
+    /// The figure of one name for one seed.
+    fn value(
+        &self,
+        name: &str,
+        target: Option<&Cell>,
+        seed: usize,
+        at: usize,
+    ) -> Result<f64, Absent> {
+        let (cell, metric) = match (split(name, self.cells), target) {
+            (Some(found), _) => found,
+            (None, Some(target)) => (target, name),
+            (None, None) => {
+                return Err(Absent::Bad(self.file.bad(at, format!("{name}: no such run"))));
+            }
+        };
+        let runs = self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let Some(run) = runs.get(seed).or(runs.first().filter(|_| runs.len() == 1)) else {
+            return Err(Absent::NotRun(format!("run {} was not asked for", cell.id)));
+        };
+        if !run.ran() {
+            return Err(Absent::NotRun(run.reason.clone()));
+        }
+        if metric == "capacity" {
+            return Ok(run.capacity as f64);
+        }
+        if let Some(value) = run.metric(metric) {
+            return Ok(value.as_f64());
+        }
+        if metric.strip_prefix("driver_calls.").is_some_and(|call| CALL_NAMES.contains(&call)) {
+            return Ok(0.0); // only calls that were made are there
+        }
+        let hint = nearest(metric, run.metrics.iter().map(|metric| metric.name.as_str()));
+        let message = format!("run {} has no figure {metric:?}; {hint}", cell.id);
+        Err(Absent::Bad(self.file.bad(at, message)))
+    }
+
+    /// The figure of an expression, over seeds.
+    fn figure(
+        &self,
+        part: &Expression,
+        target: Option<&Cell>,
+        at: usize,
+    ) -> Result<Figure, Absent> {
+        let names = part.names();
+        let cells = names.iter().filter_map(|name| split(name, self.cells)).map(|(cell, _)| cell);
+        let seeds =
+            cells.chain(target).map(|cell| self.runs.get(cell.id.as_str()).map_or(1, Vec::len));
+        let seeds = seeds.max().unwrap_or(1);
+        let values: Vec<f64> = (0..seeds)
+            .map(|seed| part.value(&mut |name: &str| self.value(name, target, seed, at)))
+            .collect::<Result<_, _>>()?;
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        if !mean.is_finite() {
+            return Err(Absent::NotRun("the figure is no number".to_owned()));
+        }
+        let half = Interval::of(&values).map(|interval| interval.half);
+        Ok(Figure { mean, half, seeds: values.len() })
+    }
+
+    fn target(&self, ready: &Ready<'_>, cell: Option<&Cell>) -> Result<Target, Failure> {
+        let at = ready.row.figure.span().start;
+        let figures = ready.parts.iter().map(|part| self.figure(part, cell, at));
+        let figures = match figures.collect::<Result<Vec<_>, _>>() {
+            Ok(figures) => Ok(figures),
+            Err(Absent::NotRun(reason)) => Err(reason),
+            Err(Absent::Bad(failure)) => return Err(failure),
+        };
+        Ok(Target { label: cell.map_or_else(String::new, |cell| cell.label.clone()), figures })
+    }
+
+    /// A row of the table.
+    ///
+    /// # Errors
+    /// A figure that the runs do not have, with file and line.
+    pub fn claim(&self, number: usize, row: &RowSpec) -> Result<Claim, Failure> {
+        let ready = ready(self.file, row, self.cells)?;
+        let targets: Vec<Target> = if ready.targets.is_empty() {
+            vec![self.target(&ready, None)?]
+        } else {
+            let each = ready.targets.iter().map(|cell| self.target(&ready, Some(cell)));
+            each.collect::<Result<_, _>>()?
+        };
+        let means: Vec<(String, Vec<f64>)> = targets
+            .iter()
+            .filter_map(|target| {
+                let figures = target.figures.as_ref().ok()?;
+                Some((target.label.clone(), figures.iter().map(|f| f.mean).collect()))
+            })
+            .collect();
+        let reason = targets.iter().find_map(|target| target.figures.as_ref().err().cloned());
+        let verdict = match reason {
+            Some(reason) if means.is_empty() => Verdict::NotRun(reason),
+            _ => ready.judge.verdict(&means),
+        };
+        let last = targets.iter().filter_map(|t| t.figures.as_ref().ok()?.last());
+        let crosses = ready.judge.rule != Rule::InOrder
+            && last
+                .into_iter()
+                .any(|f| f.half.is_some_and(|h| ready.judge.rule.crosses(f.mean, h)));
+        Ok(Claim { number, row: row.clone(), targets, verdict, crosses })
+    }
+
+    /// A plain table.
+    ///
+    /// # Errors
+    /// A figure that none of its runs has, with file and line.
+    pub fn listing(&self, at: usize, spec: &ListingSpec) -> Result<Listing, Failure> {
+        let cells = found(self.file, at, &spec.runs, self.cells)?;
+        let columns: Vec<(Vec<Expression>, usize)> = spec
+            .columns
+            .iter()
+            .map(|column| Ok((parse(self.file, &column.figure)?, column.figure.span().start)))
+            .collect::<Result<_, Failure>>()?;
+        let mut rows: Vec<(String, Vec<Option<Figure>>)> = Vec::new();
+        let mut missing: Vec<String> = Vec::new();
+        let mut bad: Vec<Option<Failure>> = columns.iter().map(|_| None).collect();
+        for cell in cells {
+            let mut figures = Vec::new();
+            let mut not_run = None;
+            for ((parts, at), bad) in columns.iter().zip(&mut bad) {
+                figures.push(match self.figure(&parts[0], Some(cell), *at) {
+                    Ok(figure) => Some(figure),
+                    Err(Absent::NotRun(reason)) => {
+                        not_run = Some(reason);
+                        None
+                    }
+                    Err(Absent::Bad(failure)) => {
+                        *bad = Some(failure);
+                        None
+                    }
+                });
+            }
+            match not_run {
+                Some(reason) if figures.iter().all(Option::is_none) => {
+                    missing.push(format!("{}: {reason}", cell.label));
+                }
+                _ => rows.push((cell.label.clone(), figures)),
+            }
+        }
+        for (index, failure) in bad.into_iter().enumerate() {
+            let nowhere = rows.iter().all(|(_, figures)| figures[index].is_none());
+            if let Some(failure) = failure.filter(|_| nowhere) {
+                return Err(failure);
+            }
+        }
+        let columns = spec.columns.iter().map(|column| column.name.clone()).collect();
+        let (title, about) = (spec.title.clone(), spec.about.clone());
+        Ok(Listing { title, about, columns, rows, missing })
+    }
+}
