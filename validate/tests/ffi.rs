@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use support::{Ended, Fake};
 
@@ -72,5 +72,45 @@ fn valgrind_finds_nothing_in_a_run_on_it() {
         assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
         assert!(ended.out.contains("5 pairs: 5 equal"), "{}", ended.out);
         ended.clean();
+    }
+}
+
+/// Builds the program that uses the stand-in for the runtime.
+fn on_the_runtime(fake: &Fake) -> Option<PathBuf> {
+    let folder = format!("-L{}", fake.path(""));
+    fake.compile("runtime.c", "runtime", &[&folder, "-l:libcudart.so.13"])
+}
+
+#[test]
+fn the_runtime_keeps_the_books_of_the_driver() {
+    let fake = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&fake) else { return };
+    let ended = fake.run_as(&program, &[]);
+    assert_eq!((ended.code, ended.out.trim()), (0, "done"), "{}{}", ended.out, ended.err);
+    assert!(ended.report.contains("called cuMemAllocHost_v2 1"), "{}", ended.report);
+    assert_eq!(wrong(&ended, "leak").len(), 0, "{}", ended.report);
+    let misuses = wrong(&ended, "misuse");
+    assert_eq!(misuses.len(), 1, "{misuses:?}");
+    assert!(misuses[0].contains("was given back twice"), "{misuses:?}");
+    // capacity and faults are the driver's
+    let fake = fake.set("FAIL", "cuMemAlloc_v2#1=out_of_memory");
+    let ended = fake.run_as(&program, &[]);
+    assert!(ended.out.contains("cudaMalloc(&one, 10 << 20) gave 2"), "{}", ended.out);
+    // without a driver: each call says so
+    let bare = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&bare) else { return };
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::fs::remove_file(bare.path(name)).expect("removed");
+    }
+    let ended = bare.run_as(&program, &[]);
+    assert!(ended.out.contains("cudaGetDeviceCount(&count) gave 35"), "{}", ended.out);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_the_runtime() {
+    let fake = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&fake) else { return };
+    if let Some(ended) = fake.valgrind(&program, &[]) {
+        assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
     }
 }

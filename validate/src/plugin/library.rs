@@ -1,5 +1,6 @@
 //! The file: is it a library that can be loaded here, and has it the functions?
 
+use std::error::Error;
 use std::ffi::{c_int, c_void};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -118,6 +119,8 @@ pub(super) fn load(path: &Path, names: &PluginArgs) -> Result<Library, Failure> 
     // SAFETY: loading runs what the library runs when it is loaded, which its user asks for
     let loaded = unsafe { Loaded::open(Some(&whole), RTLD_NOW | RTLD_LOCAL) };
     let loaded = loaded.map_err(|e| {
+        // the loader's own words are the cause
+        let e = e.source().map_or_else(|| e.to_string(), ToString::to_string);
         bad(format!(
             "the loader refuses it: {e}. A function of CUDA that is missing is one that the stand-ins lack; a file that is missing is a library that this one needs"
         ))

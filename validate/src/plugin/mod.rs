@@ -15,6 +15,7 @@
 //! | `one` | one input for a call of the command, on one device: a library keeps its state for as long as its process lasts |
 //! | `reserved` | bytes held and driver calls are the stand-in driver's own count, whoever called it |
 //! | `asked` | a library does not tell how it rounds: a block counts as the bytes that were asked for |
+//! | `time` | a request costs what its driver calls cost; the library's own work is not timed |
 //! | `null` | a null pointer is out of memory |
 
 mod library;
@@ -97,8 +98,7 @@ pub(crate) fn command(
         strategies: vec![Box::new(strategy::Foreign::new(library, handles))],
         caches: vec![cache],
     };
-    let host_ns = if machine.has_own_clock() { profile.host_ns("torch.caching") } else { 0 };
-    let how = How { devices: 1, host_ns, with_work: args.with_work };
+    let how = How { devices: 1, host_ns: 0, with_work: args.with_work };
     row.fill(driven(input, parts, &mut machine, how, &mut Silence, stop)?, stop);
     row.close(&mut machine);
     show(&[row], args, format, stop)

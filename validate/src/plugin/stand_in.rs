@@ -120,7 +120,7 @@ fn told(library: &Path, status: ExitStatus) -> Outcome {
     Err(Failure::new(
         Code::Partial,
         format!(
-            "{}: {how} while the library was driven: there are no results. The library does not touch real memory here: device addresses are numbers, which it must not read or write",
+            "{}: {how} while the library was loaded and driven: there are no results. The library does not touch real memory here: device addresses are numbers, which it must not read or write",
             library.display()
         ),
     ))

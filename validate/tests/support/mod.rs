@@ -140,6 +140,7 @@ impl Fake {
         let own = [
             "--error-exitcode=99",
             "--leak-check=full",
+            "--trace-children=yes",
             "--errors-for-leak-kinds=definite",
             "-q",
             &program,
