@@ -52,6 +52,9 @@ fn a_host_that_gathers_without_limit_holds_more() {
     let (limited, unlimited) = (peak(2), peak(0));
     println!("peak active and reserved: limit 2 {limited:?} B, no limit {unlimited:?} B");
     assert!(unlimited.0 > limited.0 && unlimited.1 > limited.1);
+    // one block ahead is asked for before the block that it would wait for is queued: the one before that stands for it
+    let closest = peak(1);
+    assert!(closest.0 <= limited.0 && closest.1 <= limited.1, "{closest:?} {limited:?}");
 }
 
 /// Time of a step once the first ones are over (ns).

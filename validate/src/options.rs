@@ -31,7 +31,7 @@ pub(crate) struct RunArgs {
     strategy: Vec<String>,
     /// Prices of the simulated device, and the rates that durations of work come from: a built-in device or a device's file, such as fit writes.
     #[arg(long, value_name = "NAME", default_value = "generic")]
-    device: String,
+    pub(crate) device: String,
     /// Most bytes of a device to hold, such as 8GiB [default: nine tenths of what is free].
     #[arg(long, value_name = "SIZE")]
     limit: Option<Bytes>,

@@ -2,8 +2,10 @@
 
 use vramlab_allocators::Spec;
 use vramlab_allocators::fit::{About, Fit, FitError, Instances, fit};
-use vramlab_sim::engine::{RunError, Setup, run as drive};
-use vramlab_sim::machine::Machine;
+use vramlab_sim::allocator::Allocator;
+use vramlab_sim::engine::{Locking, RunError, Setup, run as drive};
+use vramlab_sim::kv::KvCache;
+use vramlab_sim::machine::{Machine, Memory};
 use vramlab_sim::report::{Report, Summary};
 
 use crate::failure::Failure;
@@ -49,14 +51,41 @@ pub(crate) fn run(
         Err(FitError::Source(error)) => return Err(Failure::input(error)),
         Err(FitError::Make(failure)) => return Err(failure),
     };
-    let Instances { strategy, mut strategies, mut caches, locking } = instances;
+    driven(input, instances, machine, how, listener, stop)
+}
+
+/// What a run stands on, where no spec made it.
+pub(crate) struct Parts {
+    pub(crate) memory: Memory,
+    pub(crate) locking: Locking,
+    pub(crate) strategies: Vec<Box<dyn Allocator>>,
+    pub(crate) caches: Vec<Box<dyn KvCache>>,
+}
+
+impl From<Instances> for Parts {
+    fn from(made: Instances) -> Self {
+        let Instances { strategy, strategies, caches, locking } = made;
+        Self { memory: strategy.memory, locking, strategies, caches }
+    }
+}
+
+/// Runs an input through strategies that were made.
+pub(crate) fn driven(
+    input: &Input,
+    parts: impl Into<Parts>,
+    machine: &mut dyn Machine,
+    how: How,
+    listener: &mut dyn Listener,
+    stop: &Stop,
+) -> Result<Ran, Failure> {
+    let Parts { memory, locking, mut strategies, mut caches } = parts.into();
     let watch = Watch::new(listener);
-    let mut ears = watch.observer(strategy.memory);
+    let mut ears = watch.observer(memory);
     let mut machine = watch.machine(machine, how.with_work);
     let mut source = Stoppable { inner: (input.make)()?, stop: stop.clone() };
     let setup = Setup {
         host_ns: how.host_ns,
-        memory: strategy.memory,
+        memory,
         locking,
         caches: &mut caches,
         observer: Some(&mut ears),

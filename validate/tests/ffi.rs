@@ -4,19 +4,8 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use support::{Ended, Fake};
-
-/// Builds the C program beside the driver.
-fn program(fake: &Fake) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ffi/misuse.c");
-    let program = PathBuf::from(fake.path("misuse"));
-    let built =
-        Command::new("cc").arg("-g").arg(source).arg("-o").arg(&program).arg("-ldl").status();
-    assert!(built.expect("a C compiler, as Rust's linker needs one").success());
-    program
-}
 
 fn wrong<'a>(ended: &'a Ended, word: &str) -> Vec<&'a str> {
     ended.report.lines().filter(|line| line.starts_with(word)).collect()
@@ -25,7 +14,8 @@ fn wrong<'a>(ended: &'a Ended, word: &str) -> Vec<&'a str> {
 #[test]
 fn misuses_and_leaks_are_told() {
     let fake = Fake::new();
-    let ended = fake.run_as(program(&fake), &[]);
+    let Some(program) = fake.compile("misuse.c", "misuse", &[]) else { return };
+    let ended = fake.run_as(program, &[]);
     assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
     assert!(ended.out.contains("Fake GPU A"), "{}", ended.out);
     let misuses = wrong(&ended, "misuse").join("\n");
@@ -43,28 +33,11 @@ fn misuses_and_leaks_are_told() {
     assert!(leaks.iter().any(|leak| leak.contains("8192 bytes")), "{leaks:?}");
 }
 
-/// Runs under valgrind; `None` without one.
-fn valgrind(fake: &Fake, program: &Path, args: &[&str]) -> Option<Ended> {
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("valgrind: skipped, none here");
-        return None;
-    }
-    let program = program.display().to_string();
-    let own = [
-        "--error-exitcode=99",
-        "--leak-check=full",
-        "--errors-for-leak-kinds=definite",
-        "-q",
-        &program,
-    ];
-    Some(fake.run_as("valgrind", &[&own[..], args].concat()))
-}
-
 #[test]
 fn valgrind_finds_nothing_in_the_driver() {
     let fake = Fake::new();
-    let program = program(&fake);
-    if let Some(ended) = valgrind(&fake, &program, &[]) {
+    let Some(program) = fake.compile("misuse.c", "misuse", &[]) else { return };
+    if let Some(ended) = fake.valgrind(&program, &[]) {
         assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
     }
 }
@@ -95,9 +68,49 @@ fn valgrind_finds_nothing_in_a_run_on_it() {
         "tiered.lru",
     ];
     let program = Path::new(env!("CARGO_BIN_EXE_vramlab-validate"));
-    if let Some(ended) = valgrind(&fake, program, &args) {
+    if let Some(ended) = fake.valgrind(program, &args) {
         assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
         assert!(ended.out.contains("5 pairs: 5 equal"), "{}", ended.out);
         ended.clean();
+    }
+}
+
+/// Builds the program that uses the stand-in for the runtime.
+fn on_the_runtime(fake: &Fake) -> Option<PathBuf> {
+    let folder = format!("-L{}", fake.path(""));
+    fake.compile("runtime.c", "runtime", &[&folder, "-l:libcudart.so.13"])
+}
+
+#[test]
+fn the_runtime_keeps_the_books_of_the_driver() {
+    let fake = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&fake) else { return };
+    let ended = fake.run_as(&program, &[]);
+    assert_eq!((ended.code, ended.out.trim()), (0, "done"), "{}{}", ended.out, ended.err);
+    assert!(ended.report.contains("called cuMemAllocHost_v2 1"), "{}", ended.report);
+    assert_eq!(wrong(&ended, "leak").len(), 0, "{}", ended.report);
+    let misuses = wrong(&ended, "misuse");
+    assert_eq!(misuses.len(), 1, "{misuses:?}");
+    assert!(misuses[0].contains("was given back twice"), "{misuses:?}");
+    // capacity and faults are the driver's
+    let fake = fake.set("FAIL", "cuMemAlloc_v2#1=out_of_memory");
+    let ended = fake.run_as(&program, &[]);
+    assert!(ended.out.contains("cudaMalloc(&one, 10 << 20) gave 2"), "{}", ended.out);
+    // without a driver: each call says so
+    let bare = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&bare) else { return };
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::fs::remove_file(bare.path(name)).expect("removed");
+    }
+    let ended = bare.run_as(&program, &[]);
+    assert!(ended.out.contains("cudaGetDeviceCount(&count) gave 35"), "{}", ended.out);
+}
+
+#[test]
+fn valgrind_finds_nothing_in_the_runtime() {
+    let fake = Fake::with_runtime();
+    let Some(program) = on_the_runtime(&fake) else { return };
+    if let Some(ended) = fake.valgrind(&program, &[]) {
+        assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
     }
 }

@@ -129,6 +129,29 @@ fn bad_passes_are_refused_by_name() {
     }
 }
 
+/// Passes over what only training has say so, instead of telling of states that do not exist.
+#[test]
+fn what_training_needs_is_refused_in_inference() {
+    for pass in [
+        "accumulate=2",
+        "checkpoint",
+        "checkpoint=sqrt",
+        "allreduce",
+        "zero=1",
+        "zero=2",
+        "offload",
+        "offload=activations",
+    ] {
+        for (model, phase) in [("resnet", "inference"), ("bert", "inference"), ("gpt2", "decode")] {
+            let text = format!("phase={phase},passes={pass}");
+            let workload = find(model).expect("a workload");
+            let error = workload.source(&text, 0, &Rates::free()).err().expect(&text).to_string();
+            let name = pass.split('=').next().unwrap_or(pass);
+            assert!(error.contains(name) && error.contains("training"), "{model} {text}: {error}");
+        }
+    }
+}
+
 /// The kernels of a model's step.
 fn kernels(model: &str, text: &str) -> Vec<Line> {
     let workload = find(model).expect("a workload");

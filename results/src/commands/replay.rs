@@ -1,17 +1,18 @@
 //! `vramlab replay`: recordings through strategies, or a check of our strategy against what they recorded.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramlab_allocators::Spec;
 
 use super::compare::{render, strategies};
-use super::{print, remark, verify};
+use super::{print, remark, validate, verify};
 use crate::cli::{Common, DeviceArgs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Opening};
 use crate::job::{Input, Place, run_pair};
-use crate::output::refuse_same_file;
+use crate::output::{Format, refuse_same_file};
 use crate::per_op::PerOp;
 use crate::room;
 use crate::row::Row;
@@ -20,12 +21,24 @@ use crate::runs::{self, Pair};
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Recordings of any known format, told by their content.
+    /// Recordings of any known format, told by their content; with --plugin also a workload's name.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A strategy with its options; may be given again; `all` means every one. Without any: torch.caching with the recording's settings.
     #[arg(long, value_name = "SPEC", conflicts_with = "verify")]
     strategy: Vec<String>,
+    /// An allocator library for PyTorch (void* f(ssize_t, int, cudaStream_t)) in place of a strategy, driven without a GPU: starts vramlab-validate.
+    #[arg(long, value_name = "LIB.so", conflicts_with_all = ["strategy", "verify", "per_op", "min_capacity", "keep_times", "marks", "fail_on_oom", "torch_version"])]
+    plugin: Option<PathBuf>,
+    /// The library's functions, if they have no usual names: the one that gives memory, and the one that takes it back.
+    #[arg(
+        long,
+        value_name = "ALLOC,FREE",
+        requires = "plugin",
+        value_delimiter = ',',
+        num_args = 1
+    )]
+    plugin_fns: Vec<String>,
     #[command(flatten)]
     place: DeviceArgs,
     /// Also searches for the least capacity on which each run ends without a failing request (some twenty runs each).
@@ -56,6 +69,9 @@ pub struct ReplayArgs {
 /// # Errors
 /// Files that cannot be read or are no recording, bad specs, an output that cannot be written.
 pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
+    if let Some(library) = &args.plugin {
+        return validate::start(&plugin_args(args, library, common)?);
+    }
     if args.verify {
         return verify::run(
             &args.files,
@@ -129,4 +145,53 @@ pub fn run(args: &ReplayArgs, common: &Common) -> Outcome {
     // A recording without a history gives no row, and is no bad input.
     let nothing = rows.is_empty() && opened.iter().all(|file| !file.device_numbers().is_empty());
     runs::end(&bad, nothing, rows.iter().any(Row::broke), code)
+}
+
+/// The same as arguments of vramlab-validate.
+fn plugin_args(
+    args: &ReplayArgs,
+    library: &Path,
+    common: &Common,
+) -> Result<Vec<OsString>, Failure> {
+    let mut all: Vec<OsString> = vec!["replay".into(), "--plugin".into(), library.into()];
+    let mut option = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
+        all.extend([name.into(), value.as_ref().to_owned()]);
+    };
+    match args.plugin_fns.as_slice() {
+        [] => {}
+        [alloc, free] => {
+            option("--alloc-fn", alloc);
+            option("--free-fn", free);
+        }
+        other => {
+            return Err(Failure::usage(format!(
+                "--plugin-fns {}: found {} names, expected two, ALLOC,FREE",
+                other.join(","),
+                other.len()
+            )));
+        }
+    }
+    if let Some(device) = &args.place.device {
+        option("--device", device);
+    }
+    if let Some(capacity) = args.place.capacity {
+        option("--limit", &capacity.0.to_string());
+    }
+    match common.format {
+        Format::Table => {}
+        Format::Json => option("--format", &"json"),
+        Format::Markdown => option("--format", &"markdown"),
+        other => {
+            return Err(Failure::usage(format!(
+                "--format {other:?} is not to be had with --plugin, which prints table, json or markdown"
+            )));
+        }
+    }
+    for file in &args.files {
+        if file.exists() {
+            option("--trace", file);
+        }
+    }
+    all.extend(args.files.iter().filter(|file| !file.exists()).map(|name| name.into()));
+    Ok(all)
 }

@@ -24,8 +24,16 @@ pub struct ValidateArgs {
 /// # Errors
 /// When it is not there, or does not start.
 pub fn run(args: &ValidateArgs) -> Outcome {
+    start(&args.args)
+}
+
+/// The same, with arguments that another command made.
+///
+/// # Errors
+/// When it is not there, or does not start.
+pub fn start(args: &[OsString]) -> Outcome {
     let program = beside().unwrap_or_else(|| PROGRAM.into());
-    let status = Command::new(&program).args(&args.args).status().map_err(|error| {
+    let status = Command::new(&program).args(args).status().map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
         Failure::usage(if missing {
             format!(

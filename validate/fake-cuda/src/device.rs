@@ -116,6 +116,11 @@ exports! { enter;
         set_current(device.map(|device| device as u16));
         Ok(())
     };
+    cuCtxGetCurrent(context: *mut *mut c_void) |_fake| {
+        let handle = current().map_or(0, |device| usize::from(device) + 1);
+        // SAFETY: the caller's pointer, as CUDA requires
+        unsafe { put(context, std::ptr::without_provenance_mut(handle)) }
+    };
 }
 
 exports! { enter_device;
@@ -195,4 +200,23 @@ pub extern "C" fn vramlabClock(what: c_uint, value: u64) -> u64 {
         _ => {}
     }
     fake.machine.now().0
+}
+
+/// The books of the current device, which a real driver does not show: what an allocator library holds that talks to the driver by itself. `what`: 0
+/// bytes reserved, 1 bytes of the device used, 2 and 3 the highest of these, 4 and above how often the call of this kind was made.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramlabBooks(what: c_uint) -> u64 {
+    let mut lock = lock();
+    let (Some(fake), Some(device)) = (lock.as_mut(), current()) else { return 0 };
+    if fake.select(device).is_err() {
+        return 0;
+    }
+    let held = fake.machine.held();
+    match what {
+        0 => held.reserved,
+        1 => held.device_used,
+        2 => held.peak_reserved,
+        3 => held.peak_device_used,
+        kind => fake.machine.calls().0.get(kind as usize - 4).copied().unwrap_or(0),
+    }
 }

@@ -12,6 +12,7 @@ use super::{Refusal, check, get, has};
 /// What every device needs; all there since CUDA 10.2, which brought the last of them.
 pub(crate) const CLASSIC: &[&str] = &[
     "cuCtxSetCurrent",
+    "cuCtxGetCurrent",
     "cuCtxSynchronize",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
@@ -99,13 +100,21 @@ macro_rules! owned {
 owned! {
     /// A device's primary context, retained.
     Context(sys::CUcontext);
-    /// A stream that does not wait for the null stream.
-    Stream(sys::CUstream);
     /// An event.
     Event(sys::CUevent);
     /// A stream-ordered pool.
     Pool(sys::CUmemoryPool);
 }
+
+/// A stream: one of ours, which does not wait for the null stream, or another's.
+pub(crate) struct Stream {
+    handle: sys::CUstream,
+    /// Someone else made it and ends it.
+    foreign: bool,
+}
+
+// SAFETY: a name that the driver gave; its functions may be called from any thread
+unsafe impl Send for Stream {}
 
 /// A physical allocation.
 pub(crate) struct Physical {
@@ -115,7 +124,17 @@ pub(crate) struct Physical {
 
 impl Stream {
     pub(super) fn raw(&self) -> sys::CUstream {
-        self.0
+        self.handle
+    }
+
+    /// A stream that someone else made and ends; 0 is the null stream.
+    pub(crate) fn foreign(handle: usize) -> Self {
+        Self { handle: std::ptr::with_exposed_provenance_mut(handle), foreign: true }
+    }
+
+    /// As others know it.
+    pub(crate) fn handle(&self) -> usize {
+        self.handle.expose_provenance()
     }
 }
 
@@ -143,6 +162,23 @@ pub(crate) fn context(device: c_int) -> Result<Context, Refusal> {
 pub(crate) fn make_current(context: &Context) -> Result<(), Refusal> {
     // SAFETY: the symbol was found, and a retained context is live
     check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context.0) })
+}
+
+/// The context of this thread, whosever it is; to be handed back to `put_back`.
+pub(crate) struct Before(sys::CUcontext);
+
+/// What is current on this thread.
+pub(crate) fn current() -> Result<Before, Refusal> {
+    // SAFETY: the symbol was found; one pointer is written
+    let got =
+        get("cuCtxGetCurrent", std::ptr::null_mut(), |to| unsafe { sys::cuCtxGetCurrent(to) })?;
+    Ok(Before(got))
+}
+
+/// Makes it current again.
+pub(crate) fn put_back(before: Before) -> Result<(), Refusal> {
+    // SAFETY: the symbol was found; it was current a moment ago, and its owner waits for this call to return
+    check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(before.0) })
 }
 
 /// Releases a device's primary context, in which nothing may be left.
@@ -188,25 +224,28 @@ pub(crate) fn stream_create() -> Result<Stream, Refusal> {
     let got = get("cuStreamCreate", std::ptr::null_mut(), |to| unsafe {
         sys::cuStreamCreate(to, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint)
     })?;
-    Ok(Stream(got))
+    Ok(Stream { handle: got, foreign: false })
 }
 
-/// Ends a stream.
+/// Ends a stream, if it is ours.
 pub(crate) fn stream_destroy(stream: Stream) -> Result<(), Refusal> {
+    if stream.foreign {
+        return Ok(());
+    }
     // SAFETY: the symbol was found; the stream's only owner ends here
-    check("cuStreamDestroy_v2", unsafe { sys::cuStreamDestroy_v2(stream.0) })
+    check("cuStreamDestroy_v2", unsafe { sys::cuStreamDestroy_v2(stream.handle) })
 }
 
 /// Waits for a stream.
 pub(crate) fn stream_synchronize(stream: &Stream) -> Result<(), Refusal> {
     // SAFETY: the symbol was found; what is passed is live
-    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.0) })
+    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.handle) })
 }
 
 /// Later work of the stream waits for the event.
 pub(crate) fn stream_wait(stream: &Stream, event: &Event) -> Result<(), Refusal> {
     // SAFETY: the symbol was found; what is passed is live
-    check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream.0, event.0, 0) })
+    check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream.handle, event.0, 0) })
 }
 
 /// Is the stream being captured?
@@ -214,7 +253,7 @@ pub(crate) fn is_capturing(stream: &Stream) -> Result<bool, Refusal> {
     let idle = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let status = get("cuStreamIsCapturing", idle, |to| {
         // SAFETY: the symbol was found, the stream is live, and one status is written
-        unsafe { sys::cuStreamIsCapturing(stream.0, to) }
+        unsafe { sys::cuStreamIsCapturing(stream.handle, to) }
     })?;
     Ok(status != idle)
 }
@@ -237,7 +276,7 @@ pub(crate) fn event_destroy(event: Event) -> Result<(), Refusal> {
 /// Marks the present end of the stream's queue.
 pub(crate) fn event_record(event: &Event, stream: &Stream) -> Result<(), Refusal> {
     // SAFETY: the symbol was found; what is passed is live
-    check("cuEventRecord", unsafe { sys::cuEventRecord(event.0, stream.0) })
+    check("cuEventRecord", unsafe { sys::cuEventRecord(event.0, stream.handle) })
 }
 
 /// Waits for an event.
@@ -277,7 +316,7 @@ pub(crate) fn copy_in(
 ) -> Result<bool, Refusal> {
     let Some(from) = from.0.at(from.1, size) else { return Ok(false) };
     // SAFETY: the symbol was found; the range has so many bytes, and is given back only after the device was waited for
-    let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, size, stream.0) };
+    let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, size, stream.handle) };
     check("cuMemcpyHtoDAsync_v2", code).map(|()| true)
 }
 
@@ -290,12 +329,14 @@ pub(crate) fn copy_out(
 ) -> Result<bool, Refusal> {
     let Some(to) = to.0.at(to.1, size) else { return Ok(false) };
     // SAFETY: as for copy_in; nobody else writes there meanwhile but by other queued copies
-    let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, size, stream.0) };
+    let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, size, stream.handle) };
     check("cuMemcpyDtoHAsync_v2", code).map(|()| true)
 }
 
 /// Queues a copy within the device.
 pub(crate) fn copy_within(to: u64, from: u64, size: usize, stream: &Stream) -> Result<(), Refusal> {
     // SAFETY: the symbol was found, the stream is live, and the driver checks device addresses
-    check("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, size, stream.0) })
+    check("cuMemcpyDtoDAsync_v2", unsafe {
+        sys::cuMemcpyDtoDAsync_v2(to, from, size, stream.handle)
+    })
 }

@@ -4,6 +4,8 @@
 use std::ffi::c_uint;
 
 use cudarc::driver::sys;
+use vramlab_sim::driver::CALL_KINDS;
+use vramlab_sim::machine::Held;
 
 use super::has;
 
@@ -67,5 +69,46 @@ impl StandIn {
 
     pub(crate) fn set(self, time: u64) {
         self.ask(What::Set, time);
+    }
+}
+
+const BOOKS: &str = "vramlabBooks";
+
+type Books = unsafe extern "C" fn(c_uint) -> u64;
+
+/// A stand-in's books of the current device.
+#[derive(Clone, Copy)]
+pub(crate) struct StandInBooks(Books);
+
+impl StandInBooks {
+    /// The books of the driver that was loaded, if it is a stand-in.
+    pub(crate) fn find() -> Option<Self> {
+        if !has(BOOKS) {
+            return None;
+        }
+        // SAFETY: the symbol was found; only a stand-in of ours has it, with this signature
+        let function = unsafe { sys::culib().get::<Books>(BOOKS.as_bytes()) };
+        Some(Self(*function.ok()?))
+    }
+
+    fn ask(self, what: usize) -> u64 {
+        // SAFETY: the library stays loaded, and the function takes any number
+        unsafe { (self.0)(what as c_uint) }
+    }
+
+    /// Bytes held.
+    pub(crate) fn held(self) -> Held {
+        Held {
+            reserved: self.ask(0),
+            device_used: self.ask(1),
+            peak_reserved: self.ask(2),
+            peak_device_used: self.ask(3),
+            ..Held::default()
+        }
+    }
+
+    /// How often each call was made.
+    pub(crate) fn calls(self) -> [u64; CALL_KINDS] {
+        std::array::from_fn(|kind| self.ask(kind + 4))
     }
 }

@@ -22,7 +22,11 @@ impl CudaMachine {
                 self.copy(from, to, size, direction, stream)
             }
             Call::MemInfo => {
-                let (free, _) = calls::mem_info().map_err(|e| failed(call.name(), &e))?;
+                let (free, total) = calls::mem_info().map_err(|e| failed(call.name(), &e))?;
+                // what another takes is not in our books
+                if self.outside.is_some() {
+                    return Ok(Answer::Info { free, total });
+                }
                 let device = self.device();
                 Ok(Answer::Info { free: free.min(device.room()), total: device.limit })
             }

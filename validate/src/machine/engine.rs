@@ -124,6 +124,9 @@ impl Machine for CudaMachine {
         by: Toucher,
     ) -> Result<(), DriverError> {
         const CALL: &str = "touch";
+        if self.outside.is_some() {
+            return Ok(());
+        }
         let found = self.device().books.range_around(address);
         let outside = || {
             let what = format!(
@@ -168,6 +171,9 @@ impl Machine for CudaMachine {
     }
 
     fn held(&self) -> Held {
+        if let Some(outside) = &self.outside {
+            return outside.held();
+        }
         self.devices[self.current].books.held
     }
 
@@ -201,7 +207,7 @@ impl Machine for CudaMachine {
     }
 
     fn calls(&self) -> CallCounts {
-        CallCounts(self.calls)
+        CallCounts(self.outside.as_ref().map_or(self.calls, super::outside::Outside::calls))
     }
 
     fn driver_work(&self) -> DriverWork {

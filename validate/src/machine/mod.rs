@@ -6,6 +6,7 @@
 //! | `books` | what is held of a device, and where an address lies |
 //! | `calls`, `order`, `pools`, `vmm`, `managed` | what each driver call does: memory; streams and events; the families |
 //! | `engine` | what only the engine may ask |
+//! | `outside` | a library beside the machine that calls the driver by itself |
 //! | `clock` | the clock |
 //! | `close` | giving everything back |
 //!
@@ -14,6 +15,7 @@
 //! | `limit` | the run holds at most so many bytes of a device: mallocs above 1 MiB by whole granules and smaller ones, which devices have share granules, by their bytes; physical allocations, what pools hold, managed ranges. What goes beyond is out of memory without asking the driver; a pool that must grow although it has enough in pieces may be over for the moment of a call. Host memory and managed ranges together stay within it too |
 //! | `managed_fits` | managed ranges count against the limit, so never exceed what was free: a device is not oversubscribed |
 //! | `streams` | a workload's stream is made when it is first used, and waits for no other by itself |
+//! | `foreign` | a stream that was adopted is used as it is, and never ended |
 //! | `capture` | that a stream is captured is noted and answered; nothing is captured, so that all work runs |
 //! | `pool_place` | where in the driver a pool's memory lies cannot be seen: places in pools are counted from the first one that a pool gave |
 //! | `give_back` | all is given back in reverse order, when a run ends, also by an error, and when the machine is dropped |
@@ -30,10 +32,12 @@ mod device;
 mod engine;
 mod managed;
 mod order;
+mod outside;
 mod pools;
 mod vmm;
 
 use vramlab_sim::driver::{Answer, CALL_KINDS, Call, Driver, DriverError, Families};
+use vramlab_sim::units::StreamId;
 
 use crate::cuda::calls::{CLASSIC, Event};
 use crate::cuda::{self, Refusal};
@@ -41,6 +45,8 @@ use crate::probe::Trouble;
 
 use clock::Clock;
 use device::Device;
+pub(crate) use outside::Handles;
+use outside::Outside;
 
 /// Devices of the real driver with one host clock.
 pub(crate) struct CudaMachine {
@@ -57,6 +63,8 @@ pub(crate) struct CudaMachine {
     scratch: Vec<engine::Scratch>,
     /// The driver can tell the time between events.
     has_elapsed: bool,
+    /// Someone else calls the driver too.
+    outside: Option<Outside>,
 }
 
 /// What a machine is asked to be.
@@ -78,6 +86,22 @@ impl CudaMachine {
     pub(crate) fn open(wanted: Wanted) -> Result<Self, Trouble> {
         let (_, count) = cuda::begin(CLASSIC)?;
         let count = count.min(i32::try_from(wanted.devices.max(1)).unwrap_or(i32::MAX));
+        Self::of(0..count, wanted)
+    }
+
+    /// The same for one device, which is then the machine's first.
+    ///
+    /// # Errors
+    /// As `open`, and when there is no device of this number.
+    pub(crate) fn open_one(number: i32, limit: Option<u64>) -> Result<Self, Trouble> {
+        let (_, count) = cuda::begin(CLASSIC)?;
+        if !(0..count).contains(&number) {
+            return Err(Trouble::NoDevice);
+        }
+        Self::of(number..number + 1, Wanted { limit, ..Wanted::default() })
+    }
+
+    fn of(numbers: std::ops::Range<i32>, wanted: Wanted) -> Result<Self, Trouble> {
         let mut machine = Self {
             devices: Vec::new(),
             current: 0,
@@ -88,9 +112,10 @@ impl CudaMachine {
             made: 0,
             scratch: Vec::new(),
             has_elapsed: cuda::calls::has_elapsed(),
+            outside: None,
         };
         let aside = if wanted.with_work { engine::SCRATCH } else { 0 };
-        for number in 0..count {
+        for number in numbers {
             // one that was opened before is released if this one cannot be
             machine.devices.push(Device::open(number, wanted.limit, aside)?);
         }
@@ -116,6 +141,17 @@ impl CudaMachine {
     /// Bytes of the current device's physical granule.
     pub(crate) fn granule(&self) -> u64 {
         self.devices[self.current].granule
+    }
+
+    /// Makes the current device's context this thread's.
+    pub(crate) fn enter_thread(&mut self) -> Result<(), Refusal> {
+        self.enter(self.current)
+    }
+
+    /// Takes a stream of someone else's into the current device's (rule `foreign`); `handle` is CUDA's, 0 the null stream.
+    pub(crate) fn adopt_stream(&mut self, stream: StreamId, handle: usize) {
+        let made = self.next_made();
+        self.device().streams.insert(stream, (cuda::calls::Stream::foreign(handle), made));
     }
 
     fn enter(&mut self, device: usize) -> Result<(), Refusal> {

@@ -21,6 +21,9 @@ impl CudaMachine {
             return Ok(());
         }
         let new = self.aside(|_| calls::stream_create()).map_err(|e| failed(call, &e))?;
+        if let Some(outside) = &mut self.outside {
+            outside.made(stream, new.handle());
+        }
         let made = self.next_made();
         self.device().streams.insert(stream, (new, made));
         Ok(())
@@ -59,8 +62,13 @@ impl CudaMachine {
                 return Ok(Answer::Stream(stream));
             }
             Call::CaptureStatus { stream } => {
-                self.on_stream(name, stream, calls::is_capturing)?;
-                return Ok(Answer::Flag(self.device().capturing.contains(&stream)));
+                if self.outside.is_some() {
+                    self.stream(name, stream)?;
+                    return Ok(Answer::Flag(self.device().capturing.contains(&stream)));
+                }
+                // an adopted stream may be captured without our doing
+                let real = self.on_stream(name, stream, calls::is_capturing)?;
+                return Ok(Answer::Flag(real || self.device().capturing.contains(&stream)));
             }
             Call::WaitEvent { stream, event } => {
                 self.stream(name, stream)?;

@@ -4,14 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the driver's library is called: cudarc tries the first name before the second.
+/// What the driver's library is called: cudarc tries the first name before the second, the runtime only the second.
 const LIBRARY_NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
+/// What the runtime's library is called, by versions.
+const RUNTIME_NAMES: [&str; 3] = ["libcudart.so", "libcudart.so.12", "libcudart.so.13"];
 
-/// The fake driver's file, which cargo puts beside this test.
-pub(crate) fn fake_driver() -> PathBuf {
+/// A library of this repository, which cargo puts beside this test.
+pub(crate) fn library(name: &str) -> PathBuf {
     use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
     let beside = std::env::current_exe().expect("this test has a path");
-    let file = format!("{DLL_PREFIX}vramlab_fake_cuda{DLL_SUFFIX}");
+    let file = format!("{DLL_PREFIX}{name}{DLL_SUFFIX}");
     beside
         .ancestors()
         .skip(1)
@@ -21,12 +23,16 @@ pub(crate) fn fake_driver() -> PathBuf {
         .unwrap_or_else(|| panic!("no {file} beside {}", beside.display()))
 }
 
-/// A folder whose driver library has these bytes.
+pub(crate) fn fake_driver() -> PathBuf {
+    library("vramlab_fake_cuda")
+}
+
+/// A folder whose driver library has these bytes: one file by two names, so that who loads both has one driver.
 pub(crate) fn folder_with(bytes: &[u8]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    for name in LIBRARY_NAMES {
-        std::fs::write(folder.path().join(name), bytes).expect("a file can be written there");
-    }
+    let [first, second] = LIBRARY_NAMES.map(|name| folder.path().join(name));
+    std::fs::write(&first, bytes).expect("a file can be written there");
+    std::fs::hard_link(&first, second).expect("and linked");
     folder
 }
 
@@ -61,6 +67,16 @@ impl Fake {
         Self::of(&std::fs::read(fake_driver()).expect("the fake driver can be read"))
     }
 
+    /// With the stand-in for the runtime beside the driver.
+    pub(crate) fn with_runtime() -> Self {
+        let fake = Self::new();
+        let runtime = library("vramlab_fake_cudart");
+        for name in RUNTIME_NAMES {
+            std::fs::copy(&runtime, fake.path(name)).expect("a file can be copied there");
+        }
+        fake
+    }
+
     /// With these bytes as the driver.
     pub(crate) fn of(driver: &[u8]) -> Self {
         Self { folder: folder_with(driver), settings: Vec::new() }
@@ -91,6 +107,45 @@ impl Fake {
             .env("VRAMLAB_FAKE_CUDA_REPORT", self.path("report"))
             .envs(self.settings.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// With a variable of any name.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.settings.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Compiles a C program or, with `-shared`, a library of this folder.
+    pub(crate) fn compile(&self, source: &str, to: &str, more: &[&str]) -> Option<PathBuf> {
+        if Command::new("cc").arg("--version").output().is_err() {
+            println!("{source}: skipped, no C compiler here");
+            return None;
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ffi").join(source);
+        let built = PathBuf::from(self.path(to));
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-Wall", "-Werror"]).arg(source).arg("-o").arg(&built).args(more);
+        let status = cc.args(["-ldl", "-lpthread"]).status();
+        assert!(status.expect("cc starts").success());
+        Some(built)
+    }
+
+    /// Runs under valgrind; `None` without one.
+    pub(crate) fn valgrind(&self, program: &Path, args: &[&str]) -> Option<Ended> {
+        if Command::new("valgrind").arg("--version").output().is_err() {
+            println!("valgrind: skipped, none here");
+            return None;
+        }
+        let program = program.display().to_string();
+        let own = [
+            "--error-exitcode=99",
+            "--leak-check=full",
+            "--trace-children=yes",
+            "--errors-for-leak-kinds=definite",
+            "-q",
+            &program,
+        ];
+        Some(self.run_as("valgrind", &[&own[..], args].concat()))
     }
 
     /// Runs vramlab-validate.

@@ -58,8 +58,11 @@ impl Lower<'_> {
         let (until, limit) = (until.min(self.fetched.order.len()), spread.run_ahead as usize);
         while self.fetched.done < until {
             let next = self.fetched.done;
+            // of blocks that are not queued yet, the latest that is stands for the one to be passed
+            let ends = &self.fetched.ends;
             if limit > 0
-                && let Some(event) = next.checked_sub(limit).and_then(|i| self.fetched.ends.get(i))
+                && let Some(behind) = next.checked_sub(limit)
+                && let Some(event) = ends.get(behind).or(ends.last())
             {
                 self.host_waits_for(*event);
             }

@@ -2,7 +2,7 @@
 //!
 //! The model is built with a batch of one part, so the effective batch stays what it was.
 
-use super::{PARTS_MAX, Pass, PassError, bad};
+use super::{PARTS_MAX, Pass, PassError, bad, needs_training};
 use crate::graph::plan::Plan;
 
 pub(super) const PASS: Pass = Pass {
@@ -14,6 +14,7 @@ pub(super) const PASS: Pass = Pass {
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let parts = parts(option)?;
+    needs_training(plan, PASS.name, "gradients to add up")?;
     plan.run.accumulation *= parts;
     Ok(format!("{parts} parts of a batch for each step"))
 }

@@ -8,7 +8,7 @@
 //! | `sync` | all gradients go at the end of backward, in one buffer | the same, section 3.2.1 |
 
 use super::words::{MANY, Words};
-use super::{Pass, PassError, bad};
+use super::{Pass, PassError, bad, needs_training};
 use crate::graph::plan::Plan;
 use crate::graph::spread::Sink;
 
@@ -25,6 +25,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let bucket = words.bytes("bucket", 25 << 20)?;
     let [sync, view] = ["sync", "view"].map(|word| words.flag(word));
     words.end()?;
+    needs_training(plan, PASS.name, "gradients")?;
     let spread = &mut plan.run.spread;
     if spread.sink != Sink::Stays {
         return Err(bad(PASS.name, option, "no other pass that moves gradients"));

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use vramlab_sim::units::Bytes;
 
 use super::budget::{self, Block};
-use super::{Pass, PassError, bad};
+use super::{Pass, PassError, bad, needs_training};
 use crate::graph::plan::Plan;
 
 pub(super) const PASS: Pass = Pass {
@@ -27,6 +27,7 @@ pub(super) const PASS: Pass = Pass {
 };
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
+    needs_training(plan, PASS.name, "a backward pass to compute them again in")?;
     if let Some(size) = option.strip_prefix("budget:") {
         return under_budget(plan, option, size);
     }

@@ -187,6 +187,12 @@ pub fn batches(chosen: &[Chosen], batch: u64) -> Result<u64, PassError> {
     Ok(all)
 }
 
+/// Refuses what only training has.
+fn needs_training(plan: &Plan, pass: &'static str, what: &str) -> Result<(), PassError> {
+    let refused = || bad(pass, "a run without backward", &format!("training, which has {what}"));
+    plan.run.train.then_some(()).ok_or_else(refused)
+}
+
 fn bad(pass: &'static str, found: &str, expected: &str) -> PassError {
     PassError::BadOption { pass, found: found.to_owned(), expected: expected.to_owned() }
 }

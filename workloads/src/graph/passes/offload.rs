@@ -14,7 +14,7 @@
 //! The host's memory and its time for the update are left out.
 
 use super::words::{MANY, Words};
-use super::{Pass, PassError, bad};
+use super::{Pass, PassError, bad, needs_training};
 use crate::graph::plan::Plan;
 use crate::graph::spread::{Home, Keeper, Sink};
 
@@ -34,6 +34,9 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let limit = words.number("limit", 2, 0..=MANY)?;
     let bucket = words.bytes("bucket", 25 << 20)?;
     words.end()?;
+    if activations || !weights {
+        needs_training(plan, PASS.name, "optimizer states and activations that are kept")?;
+    }
     let spread = &mut plan.run.spread;
     if optimizer {
         if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device)

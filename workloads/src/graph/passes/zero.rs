@@ -18,7 +18,7 @@
 //! | `limit:K` | the host runs at most K blocks ahead of the device; 0: as far as it can (stage 3) |
 
 use super::words::{MANY, Words};
-use super::{Pass, PassError, bad};
+use super::{Pass, PassError, bad, needs_training};
 use crate::graph::plan::Plan;
 use crate::graph::spread::{Home, Keeper, Sink};
 
@@ -39,6 +39,9 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let ahead = words.number("ahead", 1, 0..=MANY)?;
     let limit = words.number("limit", 2, 0..=MANY)?;
     words.end()?;
+    if stage < 3 {
+        needs_training(plan, PASS.name, "states and gradients")?;
+    }
     let spread = &mut plan.run.spread;
     if (spread.sink, spread.keeper, spread.home) != (Sink::Stays, Keeper::Device, Home::Device) {
         return Err(bad(
