@@ -2,8 +2,8 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `kept` | of more than [`LIVES_MAX`] buffers those stay that have most bytes times ops; the page says how many are left out |
-//! | `stacks` | of each stack the innermost [`FRAMES_MAX`] frames, and [`FRAMES_IN_ALL`] of all; behind that a buffer has its site alone |
+//! | `kept` | of more than `LIVES_MAX` buffers those stay that have most bytes times ops; the page says how many are left out |
+//! | `stacks` | of each stack the innermost `FRAMES_MAX` frames, and `FRAMES_IN_ALL` of all; behind that a buffer has its site alone |
 //! | `shown` | a text from a file may hold anything: control characters and those that turn the direction of writing are shown by their numbers, a long text is cut |
 
 use rustc_hash::FxHashMap;

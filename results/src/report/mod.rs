@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`columns`] | numbers as bytes |
-//! | [`history`] | buffers, sites, stacks, phases |
+//! | [`mod@history`] | buffers, sites, stacks, phases |
 //! | [`run`] | a run through a strategy: places, levels, judged moments |
 //! | [`what_if`] | the table of settings and strategies |
 //! | [`answer`] | what happened and what helps, in words |

@@ -3,8 +3,8 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `places` | addresses of all segments and buffers, put end to end without the gaps between them; a buffer that was refused, or has no bytes, has none |
-//! | `levels` | reserved bytes at each op that changes them; allocated bytes at [`LEVELS_MAX`] ops, evenly spread, if there are more |
-//! | `grid` | moments: evenly spread over the ops, and the requests that made the run grow, evenly chosen of them; in any case the peak, the first that was refused, the first and the last op. Fewer where more buffers are live, so that all moments together have about [`PIECES_MAX`] pieces |
+//! | `levels` | reserved bytes at each op that changes them; allocated bytes at `LEVELS_MAX` ops, evenly spread, if there are more |
+//! | `grid` | moments: evenly spread over the ops, and the requests that made the run grow, evenly chosen of them; in any case the peak, the first that was refused, the first and the last op. Fewer where more buffers are live, so that all moments together have about `PIECES_MAX` pieces |
 //! | `recorded` | of a snapshot also the state that the file itself ends with: its segments, and buffers that lie where they were recorded |
 //! | `pieces` | only what holds nothing that was asked for; what a block was rounded up by stands with its buffer |
 

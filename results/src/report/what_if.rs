@@ -49,7 +49,7 @@ impl Table {
         Self { tried, others: Vec::new(), own: own.to_owned(), shows: Vec::new() }
     }
 
-    /// Runs other strategies: those asked for, and [`OTHERS`].
+    /// Runs other strategies: those asked for, and `OTHERS`.
     ///
     /// # Errors
     /// Bad options or bad input.
