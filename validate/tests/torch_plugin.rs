@@ -46,9 +46,6 @@ fn strategies_serve_sizes_streams_threads_and_hooks() {
         let Some((fake, ended)) = serve(strategy, |fake| fake) else { return };
         assert!(ended.out.contains("served"), "{strategy}: {}", ended.out);
         assert!(!ended.report.contains("misuse"), "{strategy}: {}", ended.report);
-        // one that does not know record_stream waits for the other stream
-        let waits = ended.report.contains("called cuStreamSynchronize 1");
-        assert!(waits || strategy != "cuda.managed", "{}", ended.report);
         // each kind of trouble is said once
         for part in [
             "gets a null pointer: out of device memory: asked",

@@ -107,7 +107,7 @@ int main(int count, char **args) {
             MUST(a + sizes[at] <= b || b + sizes[other] <= a);
         }
     }
-    MUST(!mem_info(&free_after, &total) && free_after < free_before);
+    MUST(!mem_info(&free_after, &total) && free_after <= free_before); /* managed memory is taken when it is touched */
 
     /* another stream uses one */
     record_stream(blocks[2], streams[1]);

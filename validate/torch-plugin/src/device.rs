@@ -19,8 +19,6 @@ struct Live {
     block: Block,
     id: BufferId,
     size: u64,
-    /// Streams that were recorded although the strategy does not know what that is (rule `stream_wait`).
-    waits: Vec<StreamId>,
 }
 
 /// Why a request got nothing.
@@ -118,7 +116,7 @@ impl Device {
         })?;
         summary.requested += size;
         summary.peak_requested = summary.peak_requested.max(summary.requested);
-        let live = Live { block: placement.block, id, size, waits: Vec::new() };
+        let live = Live { block: placement.block, id, size };
         if self.live.insert(placement.address, live).is_some() {
             return Err(format!(
                 "{} gave address {:#x} out twice",
@@ -137,12 +135,7 @@ impl Device {
         let strategy = &mut self.strategy;
         let (freed, start, end) = self.shared.with(|machine| {
             let start = machine.now();
-            let waited = live.waits.iter().try_for_each(|stream| {
-                machine.call(Call::StreamSynchronize { stream: *stream }).map(drop)
-            });
-            let freed = waited
-                .map_err(AllocError::from)
-                .and_then(|()| strategy.free(machine, live.block, None));
+            let freed = strategy.free(machine, live.block, None);
             (freed, start, machine.now())
         })?;
         self.summary.frees += 1;
@@ -155,7 +148,7 @@ impl Device {
     /// The memory is used on one more stream.
     pub(crate) fn record_stream(&mut self, address: u64, stream: usize) -> Result<Noted, String> {
         let stream = self.shared.stream(stream);
-        let live = self.live.get_mut(&address).ok_or_else(|| {
+        let live = self.live.get(&address).ok_or_else(|| {
             format!("found record_stream of {address:#x}, expected an address that is live")
         })?;
         let strategy = &mut self.strategy;
@@ -164,7 +157,10 @@ impl Device {
             (strategy.notice(machine, Notice::RecordStream { block: live.block, stream }), now)
         })?;
         if reply.map_err(|e| e.to_string())? == Reply::Unsupported {
-            live.waits.push(stream);
+            let strategy = &self.summary.strategy;
+            return Err(format!(
+                "{strategy} does not know record_stream: memory that several streams use may be handed out again too early"
+            ));
         }
         Ok((now, Op::RecordStream { id: live.id, stream }))
     }

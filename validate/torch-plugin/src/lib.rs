@@ -28,7 +28,6 @@
 //! | `null` | out of memory, or any failure: a null pointer, and the numbers on standard error, once. PyTorch does not look at it: its next kernel fails |
 //! | `zero` | 0 bytes are a null pointer, which is no request and whose free is none |
 //! | `refused` | strategies that plan ahead, need to know which work uses what, cache sequences, manage the host's memory, or align to less than 256 bytes are refused, with the reason: all requests then get a null pointer |
-//! | `stream_wait` | a strategy that does not know `record_stream` gets a free only after the other streams were waited for |
 //! | `pool_route` | which requests a private pool is for, PyTorch tells by a C++ object that C cannot call: taken are those of streams that are being captured |
 //! | `threads` | one call at a time, whichever thread; nothing unwinds into the caller |
 //! | `no_end` | at the end of the process nothing is given back: the driver takes it all |
