@@ -1,7 +1,7 @@
 //! Which settings are tried: in rounds, each decided by the rounds before it, so that the same input gives the same settings on any machine.
 //!
 //! 1. The defaults, the recorded settings, and each step of each ladder alone.
-//! 2. From the best [`BEAM`] of all so far, every setting one step away, as far as it is new; a run is stopped where it is worse than the best
+//! 2. From the best three (`BEAM`) of all so far, every setting one step away, as far as it is new; a run is stopped where it is worse than the best
 //!    of the rounds before. Again, until a round finds nothing better or the budget is spent.
 //!
 //! Steps that did nothing alone are left out of the later rounds, and so are options that the version lacks.

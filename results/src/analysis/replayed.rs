@@ -79,7 +79,7 @@ impl Replayed {
     }
 
     /// The request by which free memory after op `op` is judged: the next that made the run grow, or else the last. Of the peak, the largest
-    /// that took it there from [`CLIMB`] of its bytes on: the last one may be a small one of another pool.
+    /// that took it there from `CLIMB` of its bytes on: the last one may be a small one of another pool.
     pub fn wanted_at(&self, op: u64) -> Option<Wanted> {
         if op == self.peak_op && self.first_oom != Some(op) {
             let low = (self.peak_reserved as f64 * CLIMB) as u64;

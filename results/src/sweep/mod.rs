@@ -11,12 +11,12 @@
 //! |---|---|
 //! | [`axis`] | the values of an axis, counted without being built |
 //! | [`grid`] | what a grid's file says |
-//! | [`identity`] | which grid it is: a hash of all that decides about its cells |
+//! | `identity` | which grid it is: a hash of all that decides about its cells |
 //! | [`recordings`] | recordings, decoded once and shared |
 //! | [`plan`] | cells by their numbers |
 //! | [`run`] | many cells at a time, handed over in order |
 //! | [`shard`] | a part of a sweep |
-//! | [`seal`] | a file that says if it is damaged |
+//! | `seal` | a file that says if it is damaged |
 //! | [`sheet`] | the Parquet file of a part or of the whole |
 //! | [`store`] | parts while a shard runs; going on after an interruption |
 //! | [`merge`] | shards joined and checked |
