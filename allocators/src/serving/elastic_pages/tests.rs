@@ -54,7 +54,8 @@ fn capacity_is_a_share_of_the_device_whoever_holds_it_now() {
 
 #[test]
 fn available_is_also_what_the_device_has_above_the_headroom() {
-    let mut bench = small(",gpu_utilization=0.75");
+    let spec = SMALL.replace("gpu_utilization=1", "gpu_utilization=0.75");
+    let mut bench = Bench::new(&spec, 64 * MIB);
     bench.begin(1, 1);
     // 16 MiB stay free: of 48, 4 are zeros and 4 are the page in use
     assert_eq!(bench.usage().free, 2 + 4 * 10);
