@@ -14,7 +14,7 @@ use vramlab_sim::units::{BufferId, DeviceId, Nanos};
 /// What is written to.
 enum Out {
     Plain(BufWriter<File>),
-    Packed(GzEncoder<BufWriter<File>>),
+    Packed(Box<GzEncoder<BufWriter<File>>>),
 }
 
 impl Write for Out {
@@ -49,7 +49,7 @@ impl Log {
         let file = BufWriter::new(File::create(path)?);
         let packed = path.extension().is_some_and(|extension| extension == "gz");
         let out = if packed {
-            Out::Packed(GzEncoder::new(file, Compression::fast()))
+            Out::Packed(Box::new(GzEncoder::new(file, Compression::fast())))
         } else {
             Out::Plain(file)
         };
