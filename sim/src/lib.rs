@@ -33,6 +33,7 @@ pub mod audit;
 pub mod device;
 pub mod driver;
 pub mod engine;
+mod forward;
 pub mod free_set;
 pub mod future;
 pub mod kv;

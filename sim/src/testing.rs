@@ -28,11 +28,9 @@ pub use dice::Dice;
 pub use log::{LoggedCall, Reference, sort_event_runs};
 
 use crate::device::{DeviceOptions, SimMachine};
-use crate::driver::{Address, Answer, CALL_NAMES, Call, Driver, DriverError, Families};
-use crate::machine::{
-    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
-};
-use crate::units::{DeviceId, EventId, Nanos, StreamId};
+use crate::driver::{Answer, CALL_NAMES, Call, Driver, DriverError, Families};
+use crate::machine::{Direction, Machine};
+use crate::units::{EventId, StreamId};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct EventMark {
@@ -314,68 +312,14 @@ impl Driver for ScriptedMachine {
 
 /// As [`SimMachine`], but work and transfers take no time.
 impl Machine for ScriptedMachine {
-    fn select(&mut self, device: DeviceId) -> Result<(), DriverError> {
-        self.inner.select(device)
-    }
-    fn now(&self) -> Nanos {
-        self.inner.now()
-    }
-    fn wait_until(&mut self, time: Nanos) {
-        self.inner.wait_until(time);
-    }
-    fn spend(&mut self, ns: u64) {
-        self.inner.spend(ns);
-    }
     fn launch(&mut self, stream: StreamId, _duration: u64) -> Result<(), DriverError> {
         self.inner.launch(stream, 0)
     }
-    fn transfer(
-        &mut self,
-        stream: StreamId,
-        bytes: u64,
-        direction: Direction,
-    ) -> Result<(), DriverError> {
-        self.inner.transfer(stream, bytes, direction)
-    }
-    fn touch(
-        &mut self,
-        address: Address,
-        bytes: u64,
-        write: bool,
-        by: Toucher,
-    ) -> Result<(), DriverError> {
-        self.inner.touch(address, bytes, write, by)
-    }
-    fn thread(&mut self, thread: u32) {
-        self.inner.thread(thread);
-    }
-    fn held(&self) -> Held {
-        self.inner.held()
-    }
-    fn origin(&self, address: Address) -> Option<Origin> {
-        self.inner.origin(address)
-    }
-    fn physical(&self, address: Address) -> Option<Physical> {
-        self.inner.physical(address)
-    }
-    fn stamp(&self, stream: StreamId) -> Option<Stamp> {
-        self.inner.stamp(stream)
-    }
-    fn ordered(&self, earlier: Stamp, stream: StreamId) -> bool {
-        self.inner.ordered(earlier, stream)
-    }
-    fn capture(&mut self, stream: StreamId, on: bool) {
-        self.inner.capture(stream, on);
-    }
-    fn other_process(&mut self, bytes: u64) {
-        self.inner.other_process(bytes);
-    }
-    fn calls(&self) -> CallCounts {
-        self.inner.calls()
-    }
-    fn driver_work(&self) -> DriverWork {
-        self.inner.driver_work()
-    }
+
+    crate::forward_machine!(inner:
+        select, thread, now, wait_until, spend, transfer, touch, held, origin, physical, stamp,
+        ordered, capture, other_process, calls, driver_work,
+    );
 }
 
 #[cfg(test)]

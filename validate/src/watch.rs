@@ -10,12 +10,9 @@ use vramlab_sim::driver::{
     Address, Answer, CALL_KINDS, CALL_NAMES, Call, Driver, DriverError, Families,
 };
 use vramlab_sim::engine::{Observer, Outcome, Seen};
-use vramlab_sim::machine::{
-    CallCounts, Direction, DriverWork, Held, Machine, Memory, Origin, Physical, RangeKind, Stamp,
-    Toucher,
-};
+use vramlab_sim::machine::{Direction, Machine, Memory, Origin, RangeKind};
 use vramlab_sim::report::Spread;
-use vramlab_sim::units::{DeviceId, Nanos, StreamId};
+use vramlab_sim::units::{DeviceId, StreamId};
 
 /// Where an address lies, as two machines name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,22 +206,6 @@ impl Machine for Watched<'_, '_> {
         self.inner.select(device)
     }
 
-    fn thread(&mut self, thread: u32) {
-        self.inner.thread(thread);
-    }
-
-    fn now(&self) -> Nanos {
-        self.inner.now()
-    }
-
-    fn wait_until(&mut self, time: Nanos) {
-        self.inner.wait_until(time);
-    }
-
-    fn spend(&mut self, ns: u64) {
-        self.inner.spend(ns);
-    }
-
     fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {
         if self.with_work { self.inner.launch(stream, duration) } else { Ok(()) }
     }
@@ -238,20 +219,6 @@ impl Machine for Watched<'_, '_> {
         if self.with_work { self.inner.transfer(stream, bytes, direction) } else { Ok(()) }
     }
 
-    fn touch(
-        &mut self,
-        address: Address,
-        bytes: u64,
-        write: bool,
-        by: Toucher,
-    ) -> Result<(), DriverError> {
-        self.inner.touch(address, bytes, write, by)
-    }
-
-    fn held(&self) -> Held {
-        self.inner.held()
-    }
-
     fn origin(&self, address: Address) -> Option<Origin> {
         let origin = self.inner.origin(address)?;
         if origin.kind != RangeKind::Pool {
@@ -262,33 +229,10 @@ impl Machine for Watched<'_, '_> {
         Some(Origin { kind: RangeKind::Pool, ordinal: 0, offset })
     }
 
-    fn physical(&self, address: Address) -> Option<Physical> {
-        self.inner.physical(address)
-    }
-
-    fn stamp(&self, stream: StreamId) -> Option<Stamp> {
-        self.inner.stamp(stream)
-    }
-
-    fn ordered(&self, earlier: Stamp, stream: StreamId) -> bool {
-        self.inner.ordered(earlier, stream)
-    }
-
-    fn capture(&mut self, stream: StreamId, on: bool) {
-        self.inner.capture(stream, on);
-    }
-
-    fn other_process(&mut self, bytes: u64) {
-        self.inner.other_process(bytes);
-    }
-
-    fn calls(&self) -> CallCounts {
-        self.inner.calls()
-    }
-
-    fn driver_work(&self) -> DriverWork {
-        self.inner.driver_work()
-    }
+    vramlab_sim::forward_machine!(inner:
+        thread, now, wait_until, spend, touch, held, physical, stamp, ordered, capture,
+        other_process, calls, driver_work,
+    );
 }
 
 /// Hears what became of each op.

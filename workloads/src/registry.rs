@@ -1,4 +1,4 @@
-//! Every synthetic workload on one screen: name, parameters, how to build it. A new one is one file and one line here.
+//! Every synthetic workload: name, parameters, how to build it. A new one is one file and one entry here.
 
 use vramlab_sim::Source;
 
@@ -222,8 +222,10 @@ mod tests {
     /// A slip of a few zeros ran for days.
     #[test]
     fn no_workload_takes_a_count_that_it_would_not_live_to_see_the_end_of() {
-        for (name, key) in [
+        let counts = [
             ("bert", "steps"),
+            ("gpt2", "steps"),
+            ("llama", "steps"),
             ("varlen", "steps"),
             ("mlp", "steps"),
             ("resnet", "steps"),
@@ -233,7 +235,9 @@ mod tests {
             ("llm", "requests"),
             ("churn", "allocs"),
             ("fragment", "rounds"),
-        ] {
+        ];
+        assert_eq!(counts.len(), WORKLOADS.len(), "one for each workload");
+        for (name, key) in counts {
             let workload = find(name).expect("a workload");
             let error = workload
                 .source(&format!("{key}=1000000000000"), 0, &Rates::free())

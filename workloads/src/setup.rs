@@ -18,9 +18,9 @@ pub struct Setup {
     pub conf: String,
 }
 
-/// A set-up's fields; each is read with an error that names it, what was found and what was expected.
+/// A set-up's fields, and what stands before their keys; each is read with an error that names it, what was found and what was expected.
 #[derive(Clone, Copy)]
-struct Fields<'a>(&'a Value);
+struct Fields<'a>(&'a Value, &'static str);
 
 impl<'a> Fields<'a> {
     /// The text of a field; empty if there is none.
@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
             Value::Null => "nothing".to_owned(),
             other => other.to_string().chars().take(80).collect(),
         };
-        format!("{key}: found {found}, expected {expected}")
+        format!("{}{key}: found {found}, expected {expected}", self.1)
     }
 
     fn number(self, key: &str) -> Result<u64, String> {
@@ -64,7 +64,7 @@ impl Setup {
     /// # Errors
     /// Why no workload expresses it.
     pub fn read(file: &Value) -> Result<Self, String> {
-        let fields = Fields(file);
+        let fields = Fields(file, "");
         let (workload, pairs) = match fields.text("model") {
             "" => {
                 return Err(fields.bad("model", "the name of a model, as in a recording's set-up"));
@@ -80,7 +80,7 @@ impl Setup {
         };
         let pairs: Vec<String> =
             pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let device = Fields(&file["device"]);
+        let device = Fields(&file["device"], "device.");
         let capacity = device.number("capacity_bytes")?;
         let context = device.number("context_bytes").unwrap_or(0);
         let capacity = capacity
@@ -150,7 +150,7 @@ fn bert(file: Fields<'_>) -> Result<Known, String> {
     pairs.push(("clip", optimizer.contains("clip_grad_norm_").to_string()));
     let zeroed = optimizer.contains("set_to_none=False");
     pairs.push(("set_to_none", (!zeroed).to_string()));
-    let device = Fields(&file.0["device"]);
+    let device = Fields(&file.0["device"], "device.");
     let (sms, threads) = device.of("capability", "8.0 or 7.5", |text| match text {
         "8.0" => Some(("108", "2048")),
         "7.5" => Some(("40", "1024")),
@@ -216,7 +216,7 @@ fn resnet(file: Fields<'_>) -> Result<Known, String> {
     })?;
     let way = if optimizer.contains("foreach") { "foreach" } else { "single" };
     pairs.push(("optimizer", format!("{rule}_{way}")));
-    let device = Fields(&file.0["device"]);
+    let device = Fields(&file.0["device"], "device.");
     let workspace = |text| matching(text, &["transpose", "none"]);
     let workspace = device.of("conv_workspace_model", "transpose or none", workspace)?;
     pairs.push(("conv_workspace", workspace.to_owned()));

@@ -173,8 +173,8 @@ fn page(name: &str, passes: &str, before: &[Line], after: &[Line], markdown: boo
         let both = [find(&before, phase, operator), find(&after, phase, operator)];
         for (total, one) in total.iter_mut().zip(&both) {
             total.kernels += one.kernels;
-            total.made_bytes += one.made_bytes;
-            total.ns += one.ns;
+            total.made_bytes = total.made_bytes.saturating_add(one.made_bytes);
+            total.ns = total.ns.saturating_add(one.ns);
         }
         row(phase, operator, both);
     }

@@ -135,11 +135,11 @@ fn expand(
         if values.is_empty() {
             return Err(file.bad(at, format!("the axis {name} of run {:?} has no value", run.id)));
         }
-        let placeholder = format!("{{{name}}}");
-        if *crossed && values.len() > 1 && !run.id.contains(&placeholder) {
+        let braced = format!("{{{name}}}");
+        if *crossed && values.len() > 1 && !run.id.contains(&braced) {
             return Err(file.bad(
                 at,
-                format!("run {:?} has the axis {name}; expected {placeholder} in its id", run.id),
+                format!("run {:?} has the axis {name}; expected {braced} in its id", run.id),
             ));
         }
     }

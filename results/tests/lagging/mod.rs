@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use vramlab_sim::SimMachine;
-use vramlab_sim::driver::{Address, Answer, Call, Driver, DriverError, Families};
-use vramlab_sim::machine::{
-    CallCounts, Direction, DriverWork, Held, Machine, Origin, Physical, Stamp, Toucher,
-};
-use vramlab_sim::units::{DeviceId, EventId, Nanos, StreamId};
+use vramlab_sim::driver::{Answer, Call, Driver, DriverError, Families};
+use vramlab_sim::machine::Machine;
+use vramlab_sim::units::{EventId, StreamId};
 
 pub(crate) struct Lagging {
     pub(crate) inner: SimMachine,
@@ -46,83 +44,13 @@ impl Driver for Lagging {
 }
 
 impl Machine for Lagging {
-    fn select(&mut self, device: DeviceId) -> Result<(), DriverError> {
-        self.inner.select(device)
-    }
-
-    fn thread(&mut self, thread: u32) {
-        self.inner.thread(thread);
-    }
-
-    fn now(&self) -> Nanos {
-        self.inner.now()
-    }
-
-    fn wait_until(&mut self, time: Nanos) {
-        self.inner.wait_until(time);
-    }
-
-    fn spend(&mut self, ns: u64) {
-        self.inner.spend(ns);
-    }
-
     fn launch(&mut self, stream: StreamId, duration: u64) -> Result<(), DriverError> {
         self.launches += 1;
         self.inner.launch(stream, duration)
     }
 
-    fn transfer(
-        &mut self,
-        stream: StreamId,
-        bytes: u64,
-        direction: Direction,
-    ) -> Result<(), DriverError> {
-        self.inner.transfer(stream, bytes, direction)
-    }
-
-    fn touch(
-        &mut self,
-        address: Address,
-        bytes: u64,
-        write: bool,
-        by: Toucher,
-    ) -> Result<(), DriverError> {
-        self.inner.touch(address, bytes, write, by)
-    }
-
-    fn held(&self) -> Held {
-        self.inner.held()
-    }
-
-    fn origin(&self, address: Address) -> Option<Origin> {
-        self.inner.origin(address)
-    }
-
-    fn physical(&self, address: Address) -> Option<Physical> {
-        self.inner.physical(address)
-    }
-
-    fn stamp(&self, stream: StreamId) -> Option<Stamp> {
-        self.inner.stamp(stream)
-    }
-
-    fn ordered(&self, earlier: Stamp, stream: StreamId) -> bool {
-        self.inner.ordered(earlier, stream)
-    }
-
-    fn capture(&mut self, stream: StreamId, on: bool) {
-        self.inner.capture(stream, on);
-    }
-
-    fn other_process(&mut self, bytes: u64) {
-        self.inner.other_process(bytes);
-    }
-
-    fn calls(&self) -> CallCounts {
-        self.inner.calls()
-    }
-
-    fn driver_work(&self) -> DriverWork {
-        self.inner.driver_work()
-    }
+    vramlab_sim::forward_machine!(inner:
+        select, thread, now, wait_until, spend, transfer, touch, held, origin, physical, stamp,
+        ordered, capture, other_process, calls, driver_work,
+    );
 }

@@ -124,8 +124,11 @@ pub fn exchanged(plan: &Plan) -> Result<u64, GraphError> {
         Step::Copy { to: Some(_), bytes, direction: Direction::PeerToPeer, .. } => *bytes,
         _ => 0,
     };
-    let of_part = |part: Part| part.times * part.program.steps.iter().map(heard).sum::<u64>();
-    Ok(step(plan)?.into_iter().map(of_part).sum())
+    let of_part = |part: Part| {
+        let heard = part.program.steps.iter().map(heard).fold(0, u64::saturating_add);
+        part.times.saturating_mul(heard)
+    };
+    Ok(step(plan)?.into_iter().map(of_part).fold(0, u64::saturating_add))
 }
 
 fn of_program(plan: &Plan, program: &Program, rates: &Rates, lines: &mut Vec<Line>) {
@@ -182,10 +185,11 @@ pub fn by_name(lines: &[Line]) -> Vec<(String, &'static str, Sum)> {
         let phase = phases.iter().position(|phase| *phase == line.phase).unwrap_or_default();
         let sum = sums.entry((phase, line.name)).or_default();
         sum.kernels += line.times;
-        sum.made_bytes += line.times * line.made_bytes;
-        sum.moved_bytes += line.times * line.moved_bytes;
+        sum.made_bytes = sum.made_bytes.saturating_add(line.times.saturating_mul(line.made_bytes));
+        sum.moved_bytes =
+            sum.moved_bytes.saturating_add(line.times.saturating_mul(line.moved_bytes));
         sum.flops += line.times as f64 * line.flops;
-        sum.ns += line.times * line.ns;
+        sum.ns = sum.ns.saturating_add(line.times.saturating_mul(line.ns));
     }
     sums.into_iter().map(|((phase, name), sum)| (phases[phase].to_owned(), name, sum)).collect()
 }

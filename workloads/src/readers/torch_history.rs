@@ -180,9 +180,7 @@ impl DeviceRecording {
         let capacity = capacity_at_failure(&recording);
         Some(Self { device: device as u16, recording: Arc::new(recording), end, capacity })
     }
-}
 
-impl DeviceRecording {
     /// Does any entry have a time?
     pub fn has_times(&self) -> bool {
         let entries = self.recording.entries();
@@ -235,11 +233,14 @@ fn end_layout(snapshot: &Snapshot, device: usize) -> (Layout, Vec<Handles>) {
 
 /// Reserved bytes and free bytes of the device at the first recorded failure.
 fn capacity_at_failure(recording: &Recording<History>) -> Option<u64> {
-    let mut reserved: u64 = recording.start_layout().segments.iter().map(|s| s.size).sum();
+    let mut reserved: u64 =
+        recording.start_layout().segments.iter().map(|s| s.size).fold(0, u64::saturating_add);
     for index in 0..recording.entries().len() {
         let entry = recording.entries().entry(index);
         match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => reserved += entry.size,
+            Action::SegmentAlloc | Action::SegmentMap => {
+                reserved = reserved.saturating_add(entry.size);
+            }
             Action::SegmentFree | Action::SegmentUnmap => {
                 reserved = reserved.saturating_sub(entry.size)
             }

@@ -51,8 +51,11 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     if activations {
         (spread.activations_on_host, spread.copies_in_flight) = (true, limit);
     }
-    let moved =
-        [(optimizer, "optimizer states"), (weights, "weights"), (activations, "activations")];
+    let moved = [
+        (optimizer && plan.run.train, "optimizer states"),
+        (weights, "weights"),
+        (activations, "activations"),
+    ];
     let moved: Vec<&str> = moved.iter().filter(|(on, _)| *on).map(|(_, what)| *what).collect();
     let mut changed = format!("{} wait on the host", moved.join(", "));
     if activations {

@@ -37,7 +37,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let bytes: u64 = sizes.iter().sum();
     if host {
         let every = ms as f64 / workers as f64;
-        return Ok(format!("{workers} workers have a batch ready every {every:.1} ms"));
+        return Ok(format!("{workers} workers have a batch ready every {every:.3} ms"));
     }
     if spread.pipeline.is_some() {
         return Err(bad(PASS.name, option, "no pipeline, or prefetch=host"));

@@ -57,5 +57,6 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
         (spread.home, spread.ahead, spread.run_ahead) = (Home::Devices(devices), ahead, limit);
     }
     let parts = ["states", "states and gradients", "states, gradients and weights"];
-    Ok(format!("{} in parts on {devices} devices", parts[stage as usize - 1]))
+    let divided = if plan.run.train { parts[stage as usize - 1] } else { "weights" };
+    Ok(format!("{divided} in parts on {devices} devices"))
 }

@@ -24,6 +24,8 @@ use crate::readers::text::{Lines, found, whole};
 const PARTS_MAX: usize = 20_000_000;
 /// Most dumps of a log.
 const DUMPS_MAX: usize = 10_000;
+/// Most bytes of an allocator's name.
+const NAME_MAX: usize = 100;
 
 /// The state at one failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,12 +187,12 @@ pub fn part(line: &[u8]) -> Result<Option<Part<'_>>, String> {
             let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
             whole(&rest[..end]).ok()
         });
-        let allocator = String::from_utf8_lossy(name).into_owned();
+        let allocator = allocator_name(name)?;
         let asked = Quantity::parse(size.strip_suffix(b".").unwrap_or(size));
         return Ok(Some(Part::Failure { allocator, asked, rounded }));
     }
     if let Some(name) = line.strip_prefix(b"BFCAllocator dump for ") {
-        return Ok(Some(Part::Name(String::from_utf8_lossy(name).into_owned())));
+        return allocator_name(name).map(|name| Some(Part::Name(name)));
     }
     if line.starts_with(b"Bin (") {
         let bin = bin(line).ok_or_else(|| unlike(line, "a bin with its counts and sizes"))?;
@@ -344,6 +346,13 @@ fn chunk(rest: &[u8], in_use: bool) -> Option<Chunk> {
     Some(Chunk { address, size: whole(size).ok()?, in_use })
 }
 
+fn allocator_name(name: &[u8]) -> Result<String, String> {
+    if name.len() > NAME_MAX {
+        return Err(unlike(name, &format!("a name of at most {NAME_MAX} bytes")));
+    }
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
 fn unlike(line: &[u8], expected: &str) -> String {
     format!("found {}, expected {expected}", found(line))
 }
@@ -435,6 +444,8 @@ Limit: 5
             "t: line 2: found no bins, chunks or statistics, expected those of a BFC allocator"
         );
         assert!(error("").contains("found no bins"));
+        let long = format!("BFCAllocator dump for {}\n", "x".repeat(NAME_MAX + 1));
+        assert!(error(&long).contains("a name of at most 100 bytes"), "{}", error(&long));
         assert!(error("Bin (256): \tTotal Chunks: 4, Chu").contains("line 1: found \"Bin (256)"));
         assert!(
             error("Free at 0xzz of size 4\n").contains("expected a chunk with address and size")

@@ -4,14 +4,14 @@ use super::{COUNT, MANY, SHARED, Shared, phase};
 use crate::graph::models::mlp::Mlp;
 use crate::graph::models::params::join;
 use crate::graph::op::F;
-use crate::graph::passes::{PassError, Report};
+use crate::graph::passes::Report;
 use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
 
-/// Most layers, and numbers of a width.
-const LAYERS: usize = 1000;
+/// Most widths.
+const WIDTHS_MAX: usize = 1000;
 
 /// Its parameters.
 pub const PARAMS: &[ParamDoc] = &join::<3, COUNT, { 3 + COUNT }>(
@@ -47,10 +47,8 @@ pub fn plan(params: &Params) -> Result<(Plan, Vec<Report>), ParamError> {
     let activations = [("relu", F::Relu), ("gelu", F::Gelu), ("tanh", F::Tanh)];
     let activation = params.choice("activation", &activations)?;
     let model = Mlp { batch: 1, widths: widths(params)?, activation, dtype, train };
-    let make = |batch| Mlp { batch, ..model.clone() }.graph();
-    let planned: Result<_, PassError> =
-        Shared::read(params)?.plan(params.count("batch", 1..=MANY)?, make);
-    Ok(planned?)
+    let batch = params.count("batch", 1..=MANY)?;
+    Ok(Shared::read(params)?.plan(batch, |batch| Mlp { batch, ..model.clone() }.graph())?)
 }
 
 fn widths(params: &Params) -> Result<Vec<u64>, ParamError> {
@@ -59,6 +57,6 @@ fn widths(params: &Params) -> Result<Vec<u64>, ParamError> {
     let widths: Option<Vec<u64>> = text.split('x').map(|width| width.parse().ok()).collect();
     let fits = |width: &u64| (1..=1 << 24).contains(width);
     widths
-        .filter(|all| (2..=LAYERS).contains(&all.len()) && all.iter().all(fits))
+        .filter(|all| (2..=WIDTHS_MAX).contains(&all.len()) && all.iter().all(fits))
         .ok_or_else(|| params.bad("widths", expected))
 }
