@@ -233,7 +233,8 @@ pub fn boolean(text: &str) -> Option<bool> {
 
 /// `did you mean a, b or c` for the known names nearest to `found`, or all of them if none is near.
 pub fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let mut ranked: Vec<(usize, &str)> = known.map(|name| (distance(found, name), name)).collect();
+    let mut ranked: Vec<(usize, &str)> =
+        known.map(|name| (strsim::levenshtein(found, name), name)).collect();
     ranked.sort_unstable();
     ranked.dedup();
     let limit = (found.chars().count() / 2).max(2);
@@ -250,22 +251,6 @@ pub fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String 
     } else {
         format!("did you mean {}?", near.join(" or "))
     }
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = next;
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

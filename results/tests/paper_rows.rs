@@ -41,8 +41,6 @@ fn r1_a_cache_is_what_the_rest_leaves() {
     assert!((least..=most).contains(&3852), "{least} to {most} blocks");
     // no wider than what four rounded sizes leave open: 0.009 + 3 × 0.01 GiB, and a granule for each
     assert!(most - least <= (0.039 * GIB as f64) as u64 / MIB + 8, "{least} to {most} blocks");
-    assert_eq!((3852 * MIB * 100 + GIB / 2) / GIB, 376);
-    assert_eq!((3852.0_f64 * 16.0 / 400.0).round(), 154.0);
 }
 
 /// vllm-project/vllm#2031: what others hold of the card was not counted before: 7449 → 7351 blocks (Llama-2-7B, A100-80GB), 31,615 → 20,865 (70B on four). Fewer,
@@ -165,7 +163,10 @@ fn r16_lower_bounds_of_the_hard_instances() {
         assert_eq!(live.device_peak(), bound, "{name}");
         found += 1;
     }
-    println!("r16: {found} instances");
+    match found {
+        0 => println!("r16: skipped, no instance of google/minimalloc in {}", folder.display()),
+        _ => println!("r16: {found} instances"),
+    }
 }
 
 /// casys-kaist/LLMServingSim, RTX 4090 run: 25,250,627,584 bytes × 0.9 less 16.06 GB of weights and 1.24 GB of the rest are 2588 blocks of 16 tokens, 41,408 tokens, 5.43 GB.
@@ -174,7 +175,7 @@ fn r17_the_cache_of_the_rtx_4090_run() {
     let model = Model::find("llama-3.1-8b").expect("a model");
     let (weights, token) = (model.weight_bytes(), model.token_bytes());
     assert_eq!((token, 16 * token), (131_072, 2 * MIB));
-    assert_eq!(((weights as f64 / 1e7).round(), 2588 * 16), (1606.0, 41_408));
+    assert_eq!((weights as f64 / 1e7).round(), 1606.0);
     assert_eq!((2588.0_f64 * 16.0 * token as f64 / 1e7).round(), 543.0);
     let others = [Rounded::exact(weights), Rounded::hundredths(124, GB)];
     let card = Rounded::exact(25_250_627_584);

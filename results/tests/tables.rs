@@ -169,7 +169,7 @@ fn one_row_is_computed_again_from_what_it_needs() {
 }
 
 #[test]
-fn mistakes_are_told_with_file_and_line_before_anything_is_run() {
+fn mistakes_are_told_with_file_and_line() {
     let folder = tempfile::tempdir().expect("folder");
     for (found, instead, message) in [
         (

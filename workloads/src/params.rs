@@ -253,7 +253,9 @@ impl Params {
 
 /// `did you mean a or b` for the known names nearest to `found`, or all of them if none is near.
 pub(crate) fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let mut ranked: Vec<(usize, &str)> = known.map(|name| (distance(found, name), name)).collect();
+    let edits =
+        |name: &str| strsim::levenshtein(&found.to_ascii_lowercase(), &name.to_ascii_lowercase());
+    let mut ranked: Vec<(usize, &str)> = known.map(|name| (edits(name), name)).collect();
     ranked.sort_unstable();
     let limit = found.len().div_ceil(3).max(1);
     let near: Vec<&str> =
@@ -264,22 +266,6 @@ pub(crate) fn nearest<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> 
         return format!("known: {}", all.join(", "));
     }
     format!("did you mean {}", near.join(" or "))
-}
-
-/// Edits that turn one word into the other (Levenshtein), letters compared without case.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<u8> = b.to_ascii_lowercase().into_bytes();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_ascii_lowercase().bytes().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub struct CompareArgs {
     /// Runs each synthetic workload with this many seeds, from 0.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(super) seeds: u64,
-    /// Requests left out as warm-up where latencies of a steady state are told: auto (MSER-5), none, or how many of the first.
+    /// Requests left out as warm-up where latencies of a steady state are told: auto (MSER-5), none, or how many of the first; nothing with --passes.
     #[arg(long, value_name = "N", default_value = "auto")]
     pub(super) warm_up: WarmUp,
     /// Also writes compare.json, compare.csv and compare.md there.

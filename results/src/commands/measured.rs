@@ -40,10 +40,12 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         return Err(Failure::usage("--buffers is of set-ups; measured runs of servers have none"));
     }
     if !servers.is_empty() {
-        served(&servers, common)?;
-        if paths.is_empty() {
-            return Ok(Code::Done);
+        if !paths.is_empty() {
+            let what = "measured runs of servers and set-ups of models make different tables; give them in two calls";
+            return Err(Failure::usage(what));
         }
+        served(&servers, common)?;
+        return Ok(Code::Done);
     }
     let mut found = Found::default();
     for path in paths {

@@ -86,10 +86,15 @@ impl Model {
     }
 }
 
-/// The choices, `none` first.
+/// The choices, `none` first, each once.
 fn choices(given: &[String]) -> Vec<&str> {
-    let given = given.iter().map(String::as_str).filter(|passes| *passes != "none");
-    std::iter::once("none").chain(given).collect()
+    let mut all = vec!["none"];
+    for passes in given {
+        if !all.contains(&passes.as_str()) {
+            all.push(passes);
+        }
+    }
+    all
 }
 
 /// A choice of passes that can be run.
@@ -208,7 +213,9 @@ impl Asked<'_> {
                     continue;
                 }
                 let one = self.one(&model, choice, row, base.as_ref())?;
-                base = base.or_else(|| Some(Base::of(&one)));
+                if choice.passes == "none" {
+                    base = Some(Base::of(&one));
+                }
                 gave.push(one);
             }
             if let Some(first) = gave.first().cloned() {

@@ -180,23 +180,8 @@ pub fn spelled(found: &str, expected: &str) -> bool {
         5..=8 => 1,
         _ => 2,
     };
-    found.len().abs_diff(expected.len()) <= most && distance(found, expected) <= most
-}
-
-/// Letters to change, add or drop, whatever their case.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<u8> = b.bytes().map(|c| c.to_ascii_lowercase()).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().map(|c| c.to_ascii_lowercase()).enumerate() {
-        let mut before = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = before + usize::from(x != *y);
-            before = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(before + 1);
-        }
-    }
-    row[b.len()]
+    let edits = || strsim::levenshtein(&found.to_ascii_lowercase(), &expected.to_ascii_lowercase());
+    found.len().abs_diff(expected.len()) <= most && edits() <= most
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! The requests of a measured run through our server, on the same card.
 
-use std::sync::Arc;
-
-use vramlab_allocators::registry::{build_ahead, build_cache};
+use vramlab_allocators::registry::{build, build_cache};
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::engine::{Setup, run};
-use vramlab_sim::future::Future;
 use vramlab_sim::kv::NewSequence;
 use vramlab_sim::op::{BufferUse, NameId, TouchRange};
 use vramlab_sim::report::{Report, Served};
@@ -52,8 +49,7 @@ pub(super) fn rerun_with(
     let mut options = run_.device.options.clone();
     options.capacity = run_.capacity.saturating_mul(run_.copies);
     let mut machine = SimMachine::new(options);
-    let future = Arc::new(Future::default());
-    let mut strategies = [build_ahead(&spec, &future).map_err(|error| bad(run_, &error))?];
+    let mut strategies = [build(&spec).map_err(|error| bad(run_, &error))?];
     let mut caches = [build_cache(&spec).map_err(|error| bad(run_, &error))?];
     let setup = Setup {
         caches: &mut caches,

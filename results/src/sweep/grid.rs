@@ -122,7 +122,8 @@ impl Grid {
     /// # Errors
     /// As [`Grid::read`].
     pub fn parse(text: &str, path: &str, name: &str, folder: PathBuf) -> Result<Self, Failure> {
-        let text = Text { path, text };
+        let ends: Vec<usize> = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+        let text = Text { path, text, ends: &ends };
         let table = text.parse()?;
         let mut grid = Self {
             name: name.to_owned(),
@@ -190,7 +191,9 @@ impl Grid {
 
     /// How many specs there are.
     pub fn specs(&self) -> u128 {
-        self.strategies.iter().map(|family| combinations(&family.options)).sum()
+        self.strategies
+            .iter()
+            .fold(0, |sum, family| u128::saturating_add(sum, combinations(&family.options)))
     }
 
     /// How many cells there are, each recording taken as one history.
@@ -292,6 +295,10 @@ fn tables<'v, 't>(
 
 fn capacities(text: Text<'_>, value: &Value<'_>) -> Result<Axis, Failure> {
     let axis = text.axis(value, "capacities")?;
+    if matches!(axis, Axis::Steps { places: 1.., .. }) {
+        let what = "capacities: a range takes whole bytes";
+        return Err(text.bad(text.line(value.span()), what));
+    }
     for size in axis.ends() {
         size.parse::<Bytes>().map_err(|error| {
             text.bad(text.line(value.span()), format_args!("capacities: {error}"))

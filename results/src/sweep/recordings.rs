@@ -39,13 +39,15 @@ impl Files {
             .iter()
             .enumerate()
             .filter_map(|(n, entry)| match &entry.what {
-                What::Trace { path, keep_times } => Some((n, *keep_times, grid.folder.join(path))),
+                What::Trace { path, keep_times } => Some((n, *keep_times, PathBuf::from(path))),
                 What::Workload(_) => None,
             })
             .collect();
         let paths: Vec<PathBuf> = traces.iter().map(|(.., path)| path.clone()).collect();
         let file = |((entry, keep_times, path), name): ((usize, bool, PathBuf), String)| {
             let line = grid.entries[entry].line;
+            // names come from the paths as the grid has them, wherever it is called from
+            let path = grid.folder.join(path);
             let bad = |failure: Failure| grid.bad(line, failure.message);
             let digest = digest(&path).map_err(bad)?;
             let opened = open(&path).map_err(bad)?.called(name);

@@ -248,11 +248,6 @@ impl Ended {
         };
         *count += 1;
     }
-
-    /// All of them.
-    pub fn sum(self) -> u64 {
-        self.ok + self.oom + self.skipped + self.driver_error
-    }
 }
 
 fn not_in_order(path: &Path, found: u64, expected: u64) -> Failure {

@@ -18,6 +18,8 @@ pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 pub(super) struct Text<'t> {
     pub(super) path: &'t str,
     pub(super) text: &'t str,
+    /// Where its lines end.
+    pub(super) ends: &'t [usize],
 }
 
 /// A key of a table with its value.
@@ -38,8 +40,7 @@ impl<'t> Text<'t> {
 
     /// Number of the line where `span` begins.
     pub(super) fn line(&self, span: Range<usize>) -> usize {
-        let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
-        before.iter().filter(|byte| **byte == b'\n').count() + 1
+        self.ends.partition_point(|end| *end < span.start) + 1
     }
 
     /// Something is wrong in a line.

@@ -72,6 +72,9 @@ pub fn cells(experiment: &Experiment, quick: bool) -> Result<Vec<Cell>, Failure>
     for run in &experiment.runs {
         let at = run.span().start;
         expand(file, at, run.as_ref(), quick, &mut all)?;
+        if all.len() > RUNS_MAX {
+            return Err(file.bad(at, format!("more than {RUNS_MAX} runs up to here")));
+        }
     }
     let runs: u64 = all.iter().map(|cell| cell.seeds).fold(0, u64::saturating_add);
     if runs > RUNS_MAX as u64 {
@@ -252,13 +255,18 @@ fn workload(
 
 /// Does `pattern`, in which `*` stands for anything, match the whole of `text`?
 pub fn matches(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
-            let ends = (0..=rest.len()).filter(|at| rest.is_char_boundary(*at));
-            ends.into_iter().any(|at| matches(after, &rest[at..]))
-        }),
-    }
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let between = text.strip_prefix(first).and_then(|text| text.strip_suffix(last));
+    let Some(mut left) = between else { return false };
+    // the first place of each part leaves most for the next
+    middle.split('*').all(|part| match left.find(part) {
+        Some(at) => {
+            left = &left[at + part.len()..];
+            true
+        }
+        None => false,
+    })
 }
 
 #[cfg(test)]

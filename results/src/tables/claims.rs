@@ -83,9 +83,25 @@ pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
     for listing in &experiment.listings {
         let at = listing.span().start;
         found(&experiment.file, at, &listing.as_ref().runs, cells)?;
-        for column in &listing.as_ref().columns {
-            parse(&experiment.file, &column.figure)?;
+        columns(&experiment.file, listing.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Each column of a listing has one figure and a name of its own, beside that of the half width that may stand next to it.
+fn columns(file: &Source, listing: &ListingSpec) -> Result<(), Failure> {
+    let mut names = vec!["run".to_owned()];
+    for column in &listing.columns {
+        let at = column.figure.span().start;
+        if parse(file, &column.figure)?.len() > 1 {
+            return Err(file.bad(at, "a column has one figure, without <"));
         }
+        let both = [column.name.clone(), format!("{}, half", column.name)];
+        if both.iter().any(|name| names.contains(name)) {
+            let message = format!("the column {:?} is there already", column.name);
+            return Err(file.bad(at, message));
+        }
+        names.extend(both);
     }
     Ok(())
 }
@@ -141,9 +157,10 @@ fn ready<'a>(file: &Source, row: &'a RowSpec, cells: &'a [Cell]) -> Result<Ready
         refuted: row.refuted.as_ref().map(|text| rule(file, text)).transpose()?,
         assumes: row.assumes.as_deref(),
     };
-    if (parts.len() > 1) != (judge.rule == Rule::InOrder) {
+    let in_order = judge.rule == Rule::InOrder;
+    if (parts.len() > 1) != in_order || judge.refuted == Some(Rule::InOrder) {
         return Err(
-            file.bad(at, "a figure with < goes with the rule \"in order\", and only with it")
+            file.bad(at, "a figure with < goes with rule = \"in order\", and only with it; refuted takes another")
         );
     }
     let targets = found(file, at, &row.each, cells)?;
@@ -214,7 +231,15 @@ impl<'a> Given<'a> {
         };
         let runs = self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default();
         let Some(run) = runs.get(seed).or(runs.first().filter(|_| runs.len() == 1)) else {
-            return Err(Absent::NotRun(format!("run {} was not asked for", cell.id)));
+            if runs.is_empty() {
+                return Err(Absent::NotRun(format!("run {} was not asked for", cell.id)));
+            }
+            let message = format!(
+                "run {} has {} seeds and another of this figure has more; expected 1 or as many",
+                cell.id,
+                runs.len()
+            );
+            return Err(Absent::Bad(self.file.bad(at, message)));
         };
         if !run.ran() {
             return Err(Absent::NotRun(run.reason.clone()));

@@ -70,6 +70,8 @@ impl fmt::Display for SyntaxError {
 
 /// Deepest nesting of parentheses and signs.
 const DEPTH_MAX: usize = 64;
+/// Longest figure (B): a sum of many terms is as deep as it is long.
+const TEXT_MAX: usize = 4096;
 
 impl Expression {
     /// Reads a text.
@@ -77,6 +79,9 @@ impl Expression {
     /// # Errors
     /// When it is no expression.
     pub fn parse(text: &str) -> Result<Self, SyntaxError> {
+        if text.len() > TEXT_MAX {
+            return Err(SyntaxError { at: TEXT_MAX, expected: "4096 bytes at most" });
+        }
         let mut parser = Parser { text, at: 0, depth: 0 };
         let whole = parser.sum()?;
         parser.skip();

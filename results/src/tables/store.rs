@@ -40,6 +40,7 @@ fn add_file(digest: &mut FxHasher, path: &Path) {
 /// What a table is made from, in 16 digits.
 pub fn key(file: &Source, cells: &[Cell], quick: bool) -> String {
     let mut digest = FxHasher::default();
+    digest.write(file.path.as_bytes());
     digest.write(file.text.as_bytes());
     digest.write_u8(u8::from(quick));
     digest.write(env!("CARGO_PKG_VERSION").as_bytes());
@@ -76,11 +77,15 @@ impl Store {
         self.folder.join(format!("{}.{ending}", self.name))
     }
 
-    /// The table as it was written, if it was made from what `key` stands for.
-    pub fn kept(&self, key: &str, ending: &str) -> Option<String> {
+    /// The table as it was written, with so many listings, if it was made from what `key` stands for.
+    pub fn kept(&self, key: &str, listings: usize, ending: &str) -> Option<String> {
         let read = |ending: &str| std::fs::read_to_string(self.path(ending)).ok();
         let whole = ["csv", "json", "parquet", "md", "tex", "txt", "runs.csv", "runs.parquet"];
-        let there = whole.iter().all(|ending| self.path(ending).is_file());
+        let is_there = |ending: &str| self.path(ending).is_file();
+        let there = whole.iter().all(|ending| is_there(ending))
+            && (1..=listings).all(|number| {
+                ["csv", "parquet"].iter().all(|e| is_there(&format!("listing-{number}.{e}")))
+            });
         read("key").filter(|found| there && found.trim() == key).and_then(|_| read(ending))
     }
 

@@ -164,7 +164,7 @@ fn misspelled_words_and_other_units_are_understood() {
 }
 
 #[test]
-fn a_long_log_and_a_long_line_are_read_in_little_memory() {
+fn a_long_log_and_a_long_line_are_read_to_their_end() {
     let mut log = "step 1 loss 0.5 lr 0.001\n".repeat(200_000).into_bytes();
     log.extend(b"out of memory ".repeat(100_000));
     log.push(b'\n');

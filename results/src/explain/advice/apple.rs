@@ -32,7 +32,7 @@ pub(super) const ADVICE: &[Advice] = &[
     advice(
         |case| {
             case.bytes("other_bytes").is_some_and(|other| {
-                other * 4 > case.bytes("max_allowed_bytes").unwrap_or(u64::MAX)
+                other.saturating_mul(4) > case.bytes("max_allowed_bytes").unwrap_or(u64::MAX)
             })
         },
         |case| {

@@ -93,11 +93,11 @@ fn off(case: &Case<'_>) -> bool {
 /// Results are a large part of the program.
 fn results(case: &Case<'_>) -> bool {
     let size = |name| case.bytes(name).unwrap_or(0);
-    size("live_out_bytes") > 0 && size("live_out_bytes") * 4 >= size("total_bytes")
+    size("live_out_bytes") > 0 && size("live_out_bytes").saturating_mul(4) >= size("total_bytes")
 }
 
 /// There are no parameters of any size that results could take the place of.
 fn donates_nothing(case: &Case<'_>) -> bool {
     let size = |name| case.bytes(name).unwrap_or(0);
-    size("parameter_bytes") * 20 < size("total_bytes")
+    size("parameter_bytes").saturating_mul(20) < size("total_bytes")
 }

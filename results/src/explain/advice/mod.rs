@@ -106,7 +106,7 @@ impl Case<'_> {
     /// Least version that it can be, and the first that it cannot: of a package that the log names, or by the phrasing.
     fn versions(&self, package: &str) -> Versions {
         match self.environment.version(package) {
-            Some((major, minor)) => (Some((major, minor)), Some((major, minor + 1))),
+            Some((major, minor)) => (Some((major, minor)), Some((major, minor.saturating_add(1)))),
             None => self.message.versions,
         }
     }

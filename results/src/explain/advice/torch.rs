@@ -97,9 +97,9 @@ pub(super) const ADVICE: &[Advice] = &[
         |case| case.is(OverCapacity),
         |case| {
             let size = |name| case.bytes(name).unwrap_or(0);
-            let reserved = case
-                .bytes("reserved_bytes")
-                .unwrap_or(size("allocated_bytes") + size("reserved_unallocated_bytes"));
+            let reserved = case.bytes("reserved_bytes").unwrap_or(
+                size("allocated_bytes").saturating_add(size("reserved_unallocated_bytes")),
+            );
             let over = reserved.saturating_sub(size("capacity_bytes"));
             format!(
                 "bring the run below the card: at least {} and the request are too much (smaller batch, model in half precision or quantised, parts of it on the host)",
@@ -175,7 +175,7 @@ pub(super) const ADVICE: &[Advice] = &[
         |case| {
             pieces(case)
                 && case.bytes("private_pool_bytes").is_some_and(|private| {
-                    private * 4 >= case.bytes("allocated_bytes").unwrap_or(u64::MAX)
+                    private.saturating_mul(4) >= case.bytes("allocated_bytes").unwrap_or(u64::MAX)
                 })
         },
         |case| {
