@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `thread` | whichever thread calls: the device's primary context is made current for the moment of the call, and the former one put back; so is the thread's capture mode, which is relaxed meanwhile, since a request that needs the driver would end a capture |
+//! | `thread` | whichever thread calls: the device's primary context is made current for the moment of the call, and the former one put back; so is the thread's capture mode, which is relaxed meanwhile, since a request that needs the driver would end a capture (PyTorch captures in global mode) |
 //! | `streams` | a caller's stream gets a number at its first use, 0 for the null stream, and is used as it is; it is the caller's to end. A handle that the driver gives out again, after its stream was ended, means the new stream |
 //! | `limit` | as for a run: at most so many bytes, nine tenths of what is free at the start unless told |
 
@@ -26,7 +26,7 @@ fn refused(refusal: &Refusal) -> String {
     format!("the driver answered {} with {}", refusal.call, refusal.error())
 }
 
-/// Does something, and makes the context current again that was so before (rule `thread`).
+/// Does something in relaxed capture mode, and puts that and the context back (rule `thread`).
 fn aside<T>(act: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let before = calls::current().map_err(|e| refused(&e))?;
     let done = act();

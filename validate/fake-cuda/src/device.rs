@@ -6,7 +6,9 @@ use vramlab_sim::driver::{Answer, Call};
 use vramlab_sim::machine::{Machine, Toucher};
 use vramlab_sim::units::Nanos;
 
-use crate::enter::{Code, current, enter, enter_device, exports, lock, put, set_current};
+use crate::enter::{
+    Code, current, enter, enter_device, exchange_mode, exports, lock, put, set_current,
+};
 use crate::fake::{Fake, Kind, stream};
 use crate::report;
 use crate::settings::{About, Plays, Settings};
@@ -55,7 +57,7 @@ exports! { enter;
     };
     cuDeviceGetName(name: *mut c_char, size: c_int, handle: c_int) |fake| {
         let about = about(fake, handle)?;
-        if name.is_null() || usize::try_from(size).is_ok_and(|size| size < about.name.len()) {
+        if name.is_null() || usize::try_from(size).unwrap_or(0) < about.name.len() {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: `name` has room for `size` bytes, which is at least the length of the name
@@ -120,6 +122,18 @@ exports! { enter;
         let handle = current().map_or(0, |device| usize::from(device) + 1);
         // SAFETY: the caller's pointer, as CUDA requires
         unsafe { put(context, std::ptr::without_provenance_mut(handle)) }
+    };
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) |fake| {
+        if mode.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: not null; the caller's pointer, as CUDA requires
+        let wanted = unsafe { mode.read() };
+        if wanted > 2 {
+            return Err(fake.misused(format!("cuThreadExchangeStreamCaptureMode: no mode {wanted}")));
+        }
+        // SAFETY: as above
+        unsafe { put(mode, exchange_mode(wanted)) }
     };
 }
 

@@ -42,6 +42,13 @@ static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 thread_local! {
     /// The device of the current context.
     static CURRENT: Cell<Option<u16>> = const { Cell::new(None) };
+    /// Which calls would end a capture: 0 any thread's, as a driver begins, 1 its own, 2 none.
+    static CAPTURE_MODE: Cell<c_uint> = const { Cell::new(0) };
+}
+
+/// Gives the thread a capture mode: the former one.
+pub(crate) fn exchange_mode(mode: c_uint) -> c_uint {
+    CAPTURE_MODE.replace(mode)
 }
 
 pub(crate) fn current() -> Option<u16> {

@@ -13,6 +13,7 @@ use super::{Refusal, check, get, has};
 pub(crate) const CLASSIC: &[&str] = &[
     "cuCtxSetCurrent",
     "cuCtxGetCurrent",
+    "cuThreadExchangeStreamCaptureMode",
     "cuCtxSynchronize",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
@@ -164,21 +165,33 @@ pub(crate) fn make_current(context: &Context) -> Result<(), Refusal> {
     check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context.0) })
 }
 
-/// The context of this thread, whosever it is; to be handed back to `put_back`.
-pub(crate) struct Before(sys::CUcontext);
+/// The context of this thread, whosever it is, and its capture mode; to be handed back to `put_back`.
+pub(crate) struct Before(sys::CUcontext, sys::CUstreamCaptureMode);
 
-/// What is current on this thread.
+/// What is current on this thread, whose capture mode is relaxed from here on: while a stream is captured in another mode, a call that asks for memory
+/// would be refused and end the capture.
 pub(crate) fn current() -> Result<Before, Refusal> {
     // SAFETY: the symbol was found; one pointer is written
     let got =
         get("cuCtxGetCurrent", std::ptr::null_mut(), |to| unsafe { sys::cuCtxGetCurrent(to) })?;
-    Ok(Before(got))
+    let mode = exchange_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+    Ok(Before(got, mode))
 }
 
 /// Makes it current again.
 pub(crate) fn put_back(before: Before) -> Result<(), Refusal> {
+    let mode = exchange_mode(before.1);
     // SAFETY: the symbol was found; it was current a moment ago, and its owner waits for this call to return
-    check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(before.0) })
+    check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(before.0) })?;
+    mode.map(drop)
+}
+
+/// Gives this thread a capture mode: the former one.
+fn exchange_mode(mode: sys::CUstreamCaptureMode) -> Result<sys::CUstreamCaptureMode, Refusal> {
+    get("cuThreadExchangeStreamCaptureMode", mode, |to| {
+        // SAFETY: the symbol was found; one mode is read and written, and the driver knows no others than the enum
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(to) }
+    })
 }
 
 /// Releases a device's primary context, in which nothing may be left.

@@ -17,7 +17,6 @@
 //! | `streams` | a workload's stream is made when it is first used, and waits for no other by itself |
 //! | `foreign` | a stream that was adopted is used as it is, and never ended |
 //! | `capture` | that a stream is captured is noted and answered; nothing is captured, so that all work runs |
-//! | `pool_place` | where in the driver a pool's memory lies cannot be seen: places in pools are counted from the first one that a pool gave |
 //! | `give_back` | all is given back in reverse order, when a run ends, also by an error, and when the machine is dropped |
 //!
 //! Left out: reads and writes of files; copies between devices; happens-before (the machine knows no stamps).
@@ -96,7 +95,8 @@ impl CudaMachine {
     pub(crate) fn open_one(number: i32, limit: Option<u64>) -> Result<Self, Trouble> {
         let (_, count) = cuda::begin(CLASSIC)?;
         if !(0..count).contains(&number) {
-            return Err(Trouble::NoDevice);
+            let error = "CUDA_ERROR_INVALID_DEVICE".to_owned();
+            return Err(Trouble::Refused { call: "cuDeviceGet", error });
         }
         Self::of(number..number + 1, Wanted { limit, ..Wanted::default() })
     }

@@ -64,6 +64,7 @@ int main(void) {
     MUST(2, cuMemAlloc_v2(&two, (size_t)1 << 50)); /* out of memory */
     MUST(0, cuMemGetInfo_v2(&free_bytes, &total));
     MUST(1, cuDeviceGetName(name, 3, 0)); /* too short */
+    MUST(1, cuDeviceGetName(name, -1, 0));
     MUST(0, cuDeviceGetName(name, sizeof name, 0));
     MUST(0, cuMemAlloc_v2(&two, 8192)); /* left behind */
     MUST(0, cuDevicePrimaryCtxRelease_v2(0));

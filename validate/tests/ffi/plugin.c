@@ -25,6 +25,7 @@ static void (*init)(int), (*empty_cache)(void), (*fraction)(double, int), (*reco
 static void (*begin_pool)(int, Pool, void *), (*end_pool)(int, Pool), (*release_pool)(int, Pool), (*finish)(void);
 static int (*check)(int, char *, size_t);
 static int (*stream_create)(void **), (*mem_info)(size_t *, size_t *), (*synchronize)(void), (*set_device)(int), (*get_device)(int *);
+static int (*exchange_mode)(unsigned *);
 
 static void *find(void *library, const char *name) {
     void *found = dlsym(library, name);
@@ -61,8 +62,8 @@ static void *busy_thread(void *stream) {
 
 int main(int count, char **args) {
     MUST(count == 2);
-    void *plugin = dlopen(args[1], RTLD_NOW), *runtime = dlopen("libcudart.so.13", RTLD_NOW);
-    if (!plugin || !runtime) {
+    void *plugin = dlopen(args[1], RTLD_NOW), *runtime = dlopen("libcudart.so.13", RTLD_NOW), *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!plugin || !runtime || !driver) {
         printf("%s\n", dlerror());
         return 1;
     }
@@ -82,6 +83,7 @@ int main(int count, char **args) {
     *(void **)&synchronize = find(runtime, "cudaDeviceSynchronize");
     *(void **)&set_device = find(runtime, "cudaSetDevice");
     *(void **)&get_device = find(runtime, "cudaGetDevice");
+    *(void **)&exchange_mode = find(driver, "cuThreadExchangeStreamCaptureMode");
 
     char why[512] = "";
     if (check(0, why, sizeof why)) {
@@ -92,6 +94,8 @@ int main(int count, char **args) {
         return 0;
     }
     init(1);
+    unsigned mode = 1; /* this thread's own captures; it began with everyone's, and the check has left it so */
+    MUST(!exchange_mode(&mode) && mode == 0);
     size_t free_before, free_after, total;
     MUST(!mem_info(&free_before, &total));
     void *streams[3] = {0};
@@ -148,6 +152,7 @@ int main(int count, char **args) {
     empty_cache();
     int device = -1;
     MUST(!get_device(&device) && device == 0);
+    MUST(!exchange_mode(&mode) && mode == 1); /* what the caller chose is as it was */
     finish();
     printf("served\n");
     return 0;

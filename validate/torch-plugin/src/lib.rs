@@ -121,7 +121,9 @@ pub extern "C" fn vramlab_release_pool(device: c_int, pool: MempoolId) {
 /// `text` is null or has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramlab_check(device: c_int, text: *mut c_char, size: usize) -> c_int {
-    let Some(wrong) = with(|state| state.check(device)).and_then(Result::err) else { return 0 };
+    let checked = with(|state| state.check(device));
+    let fault = || Err("a fault of this library, told on standard error".to_owned());
+    let Err(wrong) = checked.unwrap_or_else(fault) else { return 0 };
     if !text.is_null() && size > 0 {
         let length = wrong.len().min(size - 1);
         // SAFETY: at most `size` bytes, for which the caller vouches
