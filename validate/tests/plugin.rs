@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::process::Stdio;
+use std::time::Duration;
+
 use serde_json::Value;
 use support::{Ended, Fake, library};
 
@@ -140,6 +143,28 @@ fn what_does_not_go_with_a_library_is_refused() {
         let ended = fake.run(&[&["replay", "churn", "--plugin", &so][..], more].concat());
         assert_eq!(ended.code, 2, "{}", ended.err);
     }
+}
+
+#[test]
+fn who_is_asked_to_stop_asks_the_other_process() {
+    let fake = Fake::new();
+    let so = library("vramlab_torch").display().to_string();
+    let args = ["replay", "churn", "--set", "allocs=1000000", "--plugin", &so];
+    let child = fake
+        .command(env!("CARGO_BIN_EXE_vramlab-validate"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // it is in the run by then, or not: both must end well
+    std::thread::sleep(Duration::from_millis(1500));
+    let stop = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(stop.expect("kill starts").success());
+    let ended = fake.ended(&child.wait_with_output().expect("it ends"));
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    assert!(ended.err.contains("stopped; everything was given back"), "{}", ended.err);
+    assert!(ended.out.contains("stopped"), "{}", ended.out);
 }
 
 #[test]

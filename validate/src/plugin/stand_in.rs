@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::symlink;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -81,6 +81,17 @@ pub(super) fn start_again(library: &Path, args: &RunArgs, stop: &Stop) -> Outcom
     if let Some(limit) = args.limit() {
         command.env("VRAMLAB_FAKE_CUDA_CAPACITY", limit.to_string());
     }
+    // a Ctrl-C in a terminal reaches the first process alone, which passes it on
+    command.process_group(0);
+    #[cfg(target_os = "linux")]
+    // SAFETY: between fork and exec: one system call, which such a moment allows, and no memory is touched
+    unsafe {
+        command.pre_exec(|| {
+            // nobody is left over if the first process is ended at once
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    };
     let mut child = command.spawn().map_err(start)?;
     let status = wait(&mut child, stop).map_err(start)?;
     told(library, status)
@@ -93,11 +104,24 @@ fn wait(child: &mut Child, stop: &Stop) -> io::Result<ExitStatus> {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if stop.asked() && asked.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-            child.kill()?;
+        if stop.asked() {
+            let since = asked.get_or_insert_with(|| {
+                ask(child);
+                Instant::now()
+            });
+            if since.elapsed() > PATIENCE {
+                child.kill()?;
+            }
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Asks it to stop.
+fn ask(child: &Child) {
+    let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
+    // SAFETY: sends a signal to our own child, which was not waited for yet: the number is still its own
+    unsafe { libc::kill(process, libc::SIGTERM) };
 }
 
 fn told(library: &Path, status: ExitStatus) -> Outcome {
