@@ -80,7 +80,9 @@ impl Outcome {
             Self::Done | Self::Placed(_) => Answered::Done,
             Self::Slots { hit, blocks } => Answered::Slots { hit: *hit, blocks: *blocks },
             Self::Refused(AllocError::InvalidSize { .. })
-            | Self::NoSlots(KvError::TooLong { .. }) => Answered::InvalidSize,
+            | Self::NoSlots(
+                KvError::TooLong { .. } | KvError::Below(AllocError::InvalidSize { .. }),
+            ) => Answered::InvalidSize,
             Self::NoSlots(KvError::OverChunk { .. }) => Answered::OverChunk,
             Self::Refused(_) | Self::NoSlots(_) => Answered::OutOfMemory,
             Self::Skipped => Answered::Skipped,
@@ -124,5 +126,25 @@ pub trait Observer {
     /// Is what was seen enough? Then the run ends here, and its figures are those up to here.
     fn is_enough(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::KvFull;
+
+    #[test]
+    fn what_counts_as_a_limit_is_heard_as_one() {
+        let invalid = AllocError::InvalidSize { asked: 5, why: "a test" };
+        for (error, heard) in [
+            (KvError::Below(invalid), Answered::InvalidSize),
+            (KvError::TooLong { tokens: 5, limit: 4 }, Answered::InvalidSize),
+            (KvError::OverChunk { tokens: 5, chunk: 4 }, Answered::OverChunk),
+            (KvError::Full(KvFull::default()), Answered::OutOfMemory),
+        ] {
+            assert_eq!(error.is_limit(), heard != Answered::OutOfMemory, "{error}");
+            assert_eq!(Outcome::NoSlots(error).answer(), heard);
+        }
     }
 }
