@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     /// Most bytes of a device to hold, such as 8GiB [default: nine tenths of what is free].
     #[arg(long, value_name = "SIZE")]
     limit: Option<Bytes>,
-    /// Queue the workload's work, as kernels that last as long, and its copies; later times are waited for. Without it the device stays idle.
+    /// Queue the workload's work, as kernels that last as long, and its copies; later times are waited for. Without it the device does nothing but what a workload's touches of memory ask.
     #[arg(long)]
     pub(crate) with_work: bool,
     /// Also write one JSON object for each pair to this file.

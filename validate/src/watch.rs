@@ -1,7 +1,9 @@
 //! Watches a run from both sides of a strategy: every driver call below it, every answer above it, in names that two machines share.
 //!
-//! An address is named by its range (`m3+512`: byte 512 of the fourth malloc). Addresses of pools are counted from the first one that a pool gave,
-//! since a real driver does not tell more.
+//! | rule | what it says |
+//! |---|---|
+//! | `place` | an address is named by its range (`m3+512`: byte 512 of the fourth malloc) |
+//! | `pool_place` | where in the driver a pool's memory lies cannot be seen: places in pools are counted from the first one that a pool of the device gave |
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,7 +84,7 @@ impl<'l> Watch<'l> {
         Self(Arc::new(Mutex::new(Notes { calls: Vec::new(), times, listener })))
     }
 
-    /// The machine, watched. Without `with_work` the device is left idle: no work, no copies of the workload.
+    /// The machine, watched. Without `with_work` no work and no copies of the workload are queued; its touches of memory are.
     pub(crate) fn machine<'m>(
         &self,
         inner: &'m mut dyn Machine,
@@ -113,7 +115,7 @@ fn lock<'a, 'l>(notes: &'a Mutex<Notes<'l>>) -> MutexGuard<'a, Notes<'l>> {
 pub(crate) struct Watched<'m, 'l> {
     inner: &'m mut dyn Machine,
     with_work: bool,
-    /// By device: address of the first range that a pool gave.
+    /// By device: address of the first range that a pool gave (rule `pool_place`).
     pool_bases: Vec<(usize, Address)>,
     device: usize,
     notes: Arc<Mutex<Notes<'l>>>,
@@ -158,6 +160,12 @@ fn without_addresses(call: Call) -> Call {
         Call::FreeHost { .. } => Call::FreeHost { address: 0 },
         Call::Copy { size, direction, stream, .. } => {
             Call::Copy { from: 0, to: 0, size, direction, stream }
+        }
+        Call::FileRead { offset, size, stream, .. } => {
+            Call::FileRead { offset, to: 0, size, stream }
+        }
+        Call::FileWrite { offset, size, stream, .. } => {
+            Call::FileWrite { from: 0, offset, size, stream }
         }
         other => other,
     }
@@ -305,6 +313,22 @@ impl fmt::Display for OpSeen {
             Came::Placed(place, size) => write!(f, "{size} bytes at {place}"),
             Came::Refused => f.write_str("refused"),
             Came::Other => f.write_str("done"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_and_written_at_places_not_addresses() {
+        let (offset, size, stream) = (5, 70, StreamId(1));
+        for at in [1, 2_u64] {
+            let read = without_addresses(Call::FileRead { offset, to: at, size, stream });
+            assert_eq!(read, Call::FileRead { offset, to: 0, size, stream });
+            let write = without_addresses(Call::FileWrite { from: at, offset, size, stream });
+            assert_eq!(write, Call::FileWrite { from: 0, offset, size, stream });
         }
     }
 }

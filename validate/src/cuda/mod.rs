@@ -1,4 +1,4 @@
-//! All that talks to the CUDA driver, through cudarc, which loads it at run time. The only `unsafe` of this program.
+//! All that talks to the CUDA driver, through cudarc, which loads it at run time. With `plugin`, the only `unsafe` of this program.
 //!
 //! | file | holds |
 //! |---|---|

@@ -79,8 +79,11 @@ pub(super) fn device_file(fit: &Fit, name: &str, based_on: &str) -> Result<Strin
         }
     }
     // what is written must be read again
-    Profile::parse(&text)
-        .map_err(|error| Failure::usage(format!("--based-on {based_on}: {error}")))?;
+    Profile::parse(&text).map_err(|error| {
+        Failure::usage(format!(
+            "these measurements and --based-on {based_on} make no device's file: {error}"
+        ))
+    })?;
     Ok(text)
 }
 

@@ -67,8 +67,6 @@ pub(super) struct Books {
     pub(super) host: BTreeMap<Address, Range>,
     pub(super) handles: Vec<HandleState>,
     pub(super) mappings: BTreeMap<Address, Mapping>,
-    /// Address of the first range that a pool gave: what places in pools are counted from.
-    pool_base: Option<Address>,
     ordinals: [u32; 5],
     next_physical: u64,
 }
@@ -95,9 +93,6 @@ impl Books {
                 self.next_physical - 1
             }
         };
-        if kind == RangeKind::Pool {
-            self.pool_base.get_or_insert(address);
-        }
         let range = Range { kind, asked, taken, made, ordinal, physical, mapped: 0, keep };
         self.count(&range, true);
         let of = if kind == RangeKind::Host { &mut self.host } else { &mut self.ranges };
@@ -260,10 +255,6 @@ impl Books {
 
     pub(super) fn origin(&self, address: Address) -> Option<Origin> {
         let (start, range) = self.range_around(address)?;
-        if range.kind == RangeKind::Pool {
-            let offset = address.wrapping_sub(self.pool_base.unwrap_or(start));
-            return Some(Origin { kind: range.kind, ordinal: 0, offset });
-        }
         Some(Origin { kind: range.kind, ordinal: range.ordinal, offset: address - start })
     }
 
