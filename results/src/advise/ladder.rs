@@ -62,7 +62,7 @@ const TORCH: [Row; 8] = [
     ("backend", &["cudaMallocAsync"], None),
 ];
 
-/// The ladders of a family.
+/// The ladders of a family, but for the options that are to stay as they are.
 ///
 /// # Errors
 /// An unknown strategy.
@@ -70,11 +70,16 @@ pub fn of(family: &Family) -> Result<Vec<Ladder>, OptionError> {
     if family.is_torch() {
         let own = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
         let ladder = |(key, values, with): &Row| Ladder { key, values: own(values), with: *with };
-        return Ok(TORCH.iter().map(ladder).collect());
+        let searched = TORCH.iter().filter(|(key, ..)| !family.keeps(key)).map(ladder);
+        let with = |needed: (&str, &str)| !family.keeps(needed.0);
+        return Ok(searched
+            .map(|one| Ladder { with: one.with.filter(|n| with(*n)), ..one })
+            .collect());
     }
     let docs = find(family.name())?.options;
     let ladder = |doc: &OptionDoc| Ladder { key: doc.name, values: values(doc), with: None };
-    Ok(docs.iter().map(ladder).filter(|ladder| !ladder.values.is_empty()).collect())
+    let searched = docs.iter().filter(|doc| !family.keeps(doc.name)).map(ladder);
+    Ok(searched.filter(|ladder| !ladder.values.is_empty()).collect())
 }
 
 /// Steps of a number beside its default.
@@ -163,9 +168,20 @@ mod tests {
                 .filter_map(|one| Some((one.text(), build(&family.spec(one)).err()?)))
                 .map(|(text, why)| format!("{text}: {why}"))
                 .collect();
-            if family.is_torch() {
-                assert_eq!(refused, Vec::<String>::new());
-                assert!(ladders.len() >= 8);
+            assert_eq!(refused, Vec::<String>::new(), "{}", strategy.name);
+            assert!(!family.is_torch() || ladders.len() >= 8);
+        }
+    }
+
+    /// Both were changed: the one in the settings text, the other by giving it twice.
+    #[test]
+    fn options_that_are_to_stay_are_not_searched() {
+        for spec in ["torch.caching:max_split_size_mb=200", "tensorflow.bfc:allow_growth=true"] {
+            let family = Family { base: spec.parse().expect("a spec") };
+            for setting in singles(&of(&family).expect("a strategy")) {
+                let kept = |(key, _): &(&'static str, String)| family.keeps(key);
+                assert!(!setting.pairs.iter().any(kept), "{spec}: {}", setting.text());
+                build(&family.spec(&setting)).expect("is accepted");
             }
         }
     }
