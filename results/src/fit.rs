@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `peak` | most bytes reserved where nothing is short: on a device of [`ROOMY`]. Least and most over the seeds |
+//! | `peak` | most bytes reserved where nothing is short: on a device of [`ROOMY`]. Least and most over the seeds. An allocator that takes a share of its device takes one of that one: where it fails there, or reserves more than the device has, and yet passes on the device without a retry, the peak is the one on the device |
 //! | `error` | how far our figures of this model's measured set-ups were from the real ones: the largest underestimate, as a share. Of a recording it is 0: its requests are known, and the allocator is replayed |
 //! | `needs` | the most over the seeds, more by the error, and the context of the device |
 //! | `fits` | no request fails with any seed on the device less the error's share of the peak |
@@ -73,9 +73,20 @@ pub fn fit(seeds: &[Input<'_>], spec: &Spec, place: &Place, error: f64) -> Resul
     };
     let roomy = Place { capacity: Some(ROOMY.0), ..place.clone() };
     for input in seeds {
-        let row = run_pair(input, spec, &roomy, None)?;
-        if !row.ran() {
-            (fit.verdict, fit.remark, fit.peak_reserved_least) = ("skipped", row.reason, 0);
+        let mut row = run_pair(input, spec, &roomy, None)?;
+        let own = run_pair(input, spec, place, None)?;
+        fit.failed = fit.failed.max(own.failed());
+        fit.retries = fit.retries.max(own.alloc_retries.unwrap_or(0));
+        let by_device = row.outcome != "ok" || row.peak_reserved > place.capacity();
+        let passes = own.outcome == "ok" && own.alloc_retries.unwrap_or(0) == 0;
+        if by_device && (passes || !own.ran()) {
+            row = own;
+        }
+        if row.outcome != "ok" {
+            let everywhere = || format!("requests fail even on {ROOMY}");
+            let why = if row.ran() { Some(everywhere()) } else { row.reason };
+            (fit.verdict, fit.remark) = ("skipped", why);
+            (fit.peak_reserved_least, fit.peak_reserved_most) = (0, 0);
             return Ok(fit);
         }
         fit.live_floor = fit.live_floor.max(row.live_floor_of_one);
@@ -84,11 +95,6 @@ pub fn fit(seeds: &[Input<'_>], spec: &Spec, place: &Place, error: f64) -> Resul
     }
     let margin = (fit.peak_reserved_most as f64 * error).ceil() as u64;
     fit.needs = fit.peak_reserved_most.saturating_add(margin).saturating_add(context);
-    for input in seeds {
-        let row = run_pair(input, spec, place, None)?;
-        fit.failed = fit.failed.max(row.failed());
-        fit.retries = fit.retries.max(row.alloc_retries.unwrap_or(0));
-    }
     if fit.failed > 0 {
         fit.verdict = "does not fit";
     } else if fit.needs > fit.capacity {

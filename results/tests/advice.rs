@@ -45,10 +45,7 @@ fn placements(input: &Input<'_>, spec: &Spec, place: &Place) -> (Placements, u64
 /// Searches settings for every history of a file; checks each verdict by a replay of its own. Gives how many helped and did nothing.
 fn check(opened: &Opened, budget: usize) -> [usize; 3] {
     let recorded = opened.recorded_spec(None).unwrap_or_else(|e| panic!("{e}"));
-    let options = &recorded.strategy().options;
-    let version = options.get("version").map(|v| ("version", v));
-    let family = Family { base: Spec::new("torch.caching", Options::from_pairs(version)) };
-    let own = options.get("conf").unwrap_or_default();
+    let (family, own) = Family::of(&recorded);
     let mut counts = [0; 3];
     for (input, recorded) in opened.inputs().iter().zip(opened.recorded()) {
         let capacity = recorded.capacity.or(recorded.peak_reserved.map(|peak| peak + (1 << 30)));
@@ -57,7 +54,7 @@ fn check(opened: &Opened, budget: usize) -> [usize; 3] {
         let tape = Arc::new(Tape::of(input).expect("reads").expect("can be taped"));
         // long recordings have fewer settings, so that the test ends
         let budget = budget.min(1_500_000 / tape.steps.len().max(1)).max(8);
-        let tried = search(&tape.input(input), &place, &family, own, budget, true).expect("runs");
+        let tried = search(&tape.input(input), &place, &family, &own, budget, true).expect("runs");
         let default = Setting::default();
         let (base, peak) = placements(input, &family.spec(&default), &place);
         let found = tried.iter().find(|t| t.verdict == "default").expect("the defaults are tried");
@@ -224,6 +221,58 @@ fn a_recording_with_steps_is_rewritten() {
     assert!(out.contains("in the program: "), "{out}");
     let empty = folder.file("none.jsonl", "{\"op\":\"mark\",\"name\":\"m\"}\n");
     assert_eq!(call(&["advise", &empty]).0, 0);
+}
+
+/// An option that was not to be changed was searched, and was missing in what was to be pasted.
+#[test]
+fn options_given_with_the_strategy_stay() {
+    let advise =
+        |spec: &str| rows(0, &["advise", &example(STACKS), "--strategy", spec, "--budget", "12"]).0;
+    for row in advise("torch.caching:max_split_size_mb=200") {
+        let (conf, paste) = (row["conf"].as_str(), row["paste"].as_str().expect("a text"));
+        assert!(conf.is_some_and(|conf| !conf.contains("max_split_size_mb")), "{row}");
+        assert_eq!(paste.matches("max_split_size_mb:200").count(), 1, "{row}");
+    }
+    for row in advise("tensorflow.bfc:allow_growth=true") {
+        assert_eq!(row["strategy"].as_str().map(|s| s.matches("allow_growth").count()), Some(1));
+    }
+    let spec = "torch.caching:conf='max_split_size_mb:200'";
+    let (code, _, err) = call(&["advise", &example(STACKS), "--strategy", spec]);
+    assert!(code == 2 && err.contains("max_split_size_mb=200"), "{err}");
+}
+
+/// Where the defaults are the advice, their card was searched and shown twice.
+#[test]
+fn each_card_is_searched_once() {
+    let folder = Folder::new();
+    let header =
+        "{\"vramlab_trace\":1,\"torch_version\":\"2.15\",\"conf\":\"large_segment_size_mb:512\"}";
+    let requests = "{\"op\":\"alloc\",\"id\":1,\"size\":2097152}\n{\"op\":\"free\",\"id\":1}";
+    let trace = folder.file("t.jsonl", format!("{header}\n{requests}\n"));
+    let (code, out, err) = call(&["advise", &trace, "--budget", "12"]);
+    assert!(code == 0 && out.contains("advice: leave out the settings"), "{out}{err}");
+    let (_, cards) = out.split_once("the smallest card").expect("cards");
+    assert_eq!(cards.lines().filter(|line| line.starts_with(" (defaults) ")).count(), 1, "{cards}");
+}
+
+/// The page advised the setting with the least peak, `advise` the simplest of those within a hundredth of it.
+#[test]
+fn a_report_advises_what_advise_does() {
+    let folder = Folder::new();
+    let mut advised = 0;
+    for name in [OOM, STACKS, "resnet50_b32_fp32.pickle.gz"] {
+        let (_, out, _) = call(&["advise", &example(name), "--budget", "60"]);
+        let page = folder.path("page.html");
+        let (_, told, _) = call(&["report", &example(name), "--budget", "60", "-o", &page]);
+        let advice = out.lines().find_map(|line| line.strip_prefix("advice: "));
+        advised += usize::from(advice.is_some());
+        let text = advice.unwrap_or("what helps: No setting");
+        assert!(
+            told.contains(&format!("{text}\n")) || advice.is_none() && told.contains(text),
+            "{name}: {out}{told}"
+        );
+    }
+    assert!(advised > 0);
 }
 
 /// Speed, printed: settings a second on a recording of some 20,000 entries.

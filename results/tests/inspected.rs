@@ -220,3 +220,74 @@ fn a_small_model_fits_a_card_and_its_largest_batch_is_found() {
         assert!(code == 2 && err.contains(want), "{args:?}: {err}");
     }
 }
+
+/// Pools that take a share of the device took one of the 16 TiB on which a peak is looked for; one that failed there had a peak of 0.
+#[test]
+fn a_pool_that_takes_a_share_takes_it_of_the_device() {
+    let mut args = vec!["fit".to_owned(), example(FITS), "--devices".into(), "a100-80gb".into()];
+    for name in ["tensorflow.xla", "tensorflow.bfc", "rmm.pool"] {
+        args.extend(["--strategy".to_owned(), name.to_owned()]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    for row in rows(0, &args).0 {
+        let (floor, peak) = (bytes(&row["live_floor"]), bytes(&row["peak_reserved_most"]));
+        assert!(row["verdict"] == "fits" && floor > 0 && floor <= peak, "{row}");
+        assert!(bytes(&row["needs"]) <= bytes(&row["capacity"]), "{row}");
+    }
+    let folder = Folder::new();
+    let huge = folder.file("t.jsonl", "{\"op\":\"alloc\",\"id\":1,\"size\":2000000000000000000}\n");
+    let args = ["fit", &huge, "--devices", "a100-80gb", "--strategy", "torch.caching"];
+    let row = &rows(0, &args).0[0];
+    assert_eq!((&row["verdict"], bytes(&row["needs"])), (&"skipped".into(), 0), "{row}");
+    assert_eq!(row["remark"], "requests fail even on 16 TiB");
+}
+
+/// Both were passed over in silence.
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let folder = Folder::new();
+    let line = "{\"arrival_time\":1.5,\"input_toks\":3,\"output_toks\":2}\n";
+    let requests = folder.file("RTX4090_x_requests.jsonl", line);
+    let out = folder.path("out.jsonl");
+    for option in [
+        ["--export", &out],
+        ["--at", "oom"],
+        ["--from", "3"],
+        ["--around", "peak"],
+        ["--strategy", "cuda.malloc"],
+    ] {
+        let (code, _, err) = call(&[&["inspect", &requests], &option[..]].concat());
+        assert!(code == 2 && err.contains(option[0]), "{option:?}: {code} {err}");
+    }
+    assert!(!std::path::Path::new(&out).exists());
+    assert_eq!(call(&["inspect", &requests]).0, 0);
+    let trace = "{\"op\":\"alloc\",\"id\":1,\"size\":9}\n{\"op\":\"free\",\"id\":1}\n";
+    let trace = folder.file("t.jsonl", trace);
+    assert_eq!(call(&["inspect", &trace, "--at", "1"]).0, 0);
+    let (code, _, err) = call(&["inspect", &trace, "--at", "2"]);
+    assert!(code == 2 && err.contains("--at 2: t.jsonl has ops 0 to 1"), "{err}");
+}
+
+/// The first 200 phases were kept, whatever their peaks, and streams filled pages.
+#[test]
+fn of_many_phases_and_streams_those_with_the_highest_peaks_are_shown() {
+    let folder = Folder::new();
+    let of = |n: u64| {
+        format!(
+            "{{\"op\":\"mark\",\"name\":\"step {n}\"}}\n{{\"op\":\"alloc\",\"id\":1,\"size\":{},\"stream\":{n}}}\n{{\"op\":\"free\",\"id\":1}}\n",
+            n << 20
+        )
+    };
+    let file = folder.file("t.jsonl", (1..=250).map(of).collect::<String>());
+    let args = ["inspect", &file, "--strategy", "bound.live_floor"];
+    let (seen, _) = rows(0, &args);
+    let peak = &seen[0]["peak"];
+    let growth = peak["growth"].as_array().expect("phases");
+    assert_eq!((growth.len(), &peak["phases"]), (200, &250.into()));
+    assert_eq!((&growth[0]["name"], &growth[199]["name"]), (&"step 51".into(), &"step 250".into()));
+    let (_, out, _) = call(&[&args[..], &["--top", "2"]].concat());
+    assert!(out.contains("(246 phases with lower peaks; --top shows more)"), "{out}");
+    assert!(out.contains("(248 others)") && out.contains("\n          250 "), "{out}");
+    let (_, out, _) = call(&[&args[..], &["--top", "18446744073709551615"]].concat());
+    assert!(out.contains("(50 phases with lower peaks)\n"), "{out}");
+}

@@ -6,7 +6,6 @@
 //! | context | what CUDA takes of a card before the first request: that of the device that is asked for, or else the most of the devices that are built in |
 //! | margin | what is left on the card above both |
 
-use serde::Serialize;
 use vramlab_sim::device::profile;
 
 use super::setting::{Family, Setting};
@@ -20,7 +19,7 @@ use crate::row::Row;
 const SMALL_GIB: [u64; 7] = [4, 6, 8, 10, 11, 12, 16];
 
 /// What one setting needs. Sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Card {
     /// The settings text; empty for the defaults.

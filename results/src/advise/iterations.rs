@@ -66,7 +66,8 @@ pub fn find(lives: &Lives) -> Result<Vec<Iteration>, String> {
             "iterations run interleaved: their order is not the program's to choose".to_owned()
         );
     }
-    let passing = lives.curve_of(|at| lives.list[at].death != NEVER);
+    let passes = |at: &usize| lives.list[*at].death != NEVER;
+    let passing = lives.curve_of((0..lives.list.len()).filter(passes));
     let mut borders = Vec::new();
     for (n, (_, op)) in most.iter().enumerate() {
         let before = n.checked_sub(1).map_or(*op, |n| most[n].1);

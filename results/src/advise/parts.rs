@@ -115,8 +115,8 @@ impl Parts {
 
     /// A copy of an iteration with buffers of its own, which leaves nothing. What it frees that is not its own stays.
     pub(super) fn copy(&self, at: usize, next_id: &mut u32) -> Vec<Step> {
-        let mut own: FxHashMap<BufferId, BufferId> = FxHashMap::default();
-        let mut live: Vec<(BufferId, bool)> = Vec::new();
+        // its new buffer, and whether that is freed and still waits
+        let mut own: FxHashMap<BufferId, (BufferId, bool)> = FxHashMap::default();
         let mut steps = Vec::with_capacity(self.list[at].len());
         for step in &self.list[at] {
             let Step::Op(op) = *step else { continue };
@@ -124,37 +124,30 @@ impl Parts {
                 Op::Alloc { id, stream, site, size } => {
                     let new = BufferId(*next_id);
                     *next_id += 1;
-                    own.insert(id, new);
-                    live.push((new, false));
+                    own.insert(id, (new, false));
                     Op::Alloc { id: new, stream, site, size }
                 }
                 Op::Free { id, stream } => match own.remove(&id) {
-                    Some(id) => {
-                        live.retain(|(other, _)| *other != id);
-                        Op::Free { id, stream }
-                    }
+                    Some((id, _)) => Op::Free { id, stream },
                     None => continue,
                 },
-                Op::FreeDeferred { id } => match own.get(&id) {
-                    Some(id) => {
-                        live.iter_mut().filter(|(other, _)| other == id).for_each(|l| l.1 = true);
+                Op::FreeDeferred { id } => match own.get_mut(&id) {
+                    Some((id, deferred)) => {
+                        *deferred = true;
                         Op::FreeDeferred { id: *id }
                     }
                     None => continue,
                 },
                 Op::FreeCompleted { id } => match own.remove(&id) {
-                    Some(id) => {
-                        live.retain(|(other, _)| *other != id);
-                        Op::FreeCompleted { id }
-                    }
+                    Some((id, _)) => Op::FreeCompleted { id },
                     None => continue,
                 },
                 Op::Realloc { id, size } => match own.get(&id) {
-                    Some(id) => Op::Realloc { id: *id, size },
+                    Some((id, _)) => Op::Realloc { id: *id, size },
                     None => continue,
                 },
                 Op::RecordStream { id, stream } => match own.get(&id) {
-                    Some(id) => Op::RecordStream { id: *id, stream },
+                    Some((id, _)) => Op::RecordStream { id: *id, stream },
                     None => continue,
                 },
                 other => other,
@@ -165,7 +158,9 @@ impl Parts {
             true => Op::FreeCompleted { id },
             false => Op::Free { id, stream: None::<StreamId> },
         };
-        steps.extend(live.into_iter().rev().map(end).map(Step::Op));
+        let mut left: Vec<(BufferId, bool)> = own.into_values().collect();
+        left.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id)); // the youngest goes first
+        steps.extend(left.into_iter().map(end).map(Step::Op));
         steps
     }
 }

@@ -1,6 +1,7 @@
 //! One choice of settings: as a strategy's spec, and as the text that a person pastes.
 
-use vramlab_allocators::{Options, Spec};
+use vramlab_allocators::options::boolean;
+use vramlab_allocators::{Options, Spec, find};
 
 /// Options of one strategy, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +15,7 @@ pub struct Setting {
 /// Whose settings are searched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The strategy, with what is not searched: its version.
+    /// The strategy, with what is not searched: its version, and options that are to stay as they are.
     pub base: Spec,
 }
 
@@ -69,7 +70,23 @@ impl Setting {
 /// The strategy of which PyTorch's own settings text is known.
 const TORCH: &str = "torch.caching";
 
+/// Options of it that PyTorch has no setting for.
+const OURS: [&str; 3] = ["version", "conf", "research_pool_after_sync"];
+
 impl Family {
+    /// That of a strategy as a recording has it, with its version, and the settings text that is in force.
+    pub fn of(recorded: &Spec) -> (Self, String) {
+        let own = recorded.strategy();
+        let version = own.options.get("version").map(|version| ("version", version));
+        let base = Spec::new(&own.name, Options::from_pairs(version));
+        (Self { base }, own.options.get("conf").unwrap_or_default().to_owned())
+    }
+
+    /// Is this option one that is not searched?
+    pub fn keeps(&self, key: &str) -> bool {
+        self.base.strategy().options.get(key).is_some()
+    }
+
     /// The strategy's name.
     pub fn name(&self) -> &str {
         &self.base.strategy().name
@@ -98,13 +115,30 @@ impl Family {
     /// What is pasted into an environment or a program for it, exactly.
     pub fn paste(&self, setting: &Setting) -> String {
         if self.is_torch() {
-            let text = setting.text();
+            let parts = std::iter::once(setting.text()).chain(self.kept());
+            let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+            let text = parts.join(",");
             return match text.contains([' ', '[', '>', '\'']) {
                 true => format!("PYTORCH_CUDA_ALLOC_CONF='{text}'"),
                 false => format!("PYTORCH_CUDA_ALLOC_CONF={text}"),
             };
         }
         format!("--strategy {}", self.spec(setting))
+    }
+
+    /// What stays as it is, as PyTorch's settings text spells it.
+    fn kept(&self) -> impl Iterator<Item = String> + '_ {
+        let docs = find(self.name()).map_or(&[][..], |strategy| strategy.options);
+        let is_switch =
+            |key: &str| docs.iter().any(|doc| doc.name == key && boolean(doc.default).is_some());
+        let options = self.base.strategy().options.iter();
+        options.filter(|(key, value)| !OURS.contains(key) && *value != "none").map(
+            move |(key, value)| match boolean(value).filter(|_| is_switch(key)) {
+                Some(true) => format!("{key}:True"),
+                Some(false) => format!("{key}:False"),
+                None => format!("{key}:{value}"),
+            },
+        )
     }
 }
 
@@ -132,5 +166,17 @@ mod tests {
         );
         assert_eq!(family.spec(&set).strategy().options.get("version"), Some("2.15"));
         assert_eq!(family.spec(&Setting::default()), family.base);
+    }
+
+    /// What was not to be changed was missing in what was to be pasted.
+    #[test]
+    fn options_that_stay_are_pasted_too() {
+        let kept =
+            [("version", "2.15"), ("max_split_size_mb", "200"), ("expandable_segments", "on")];
+        let family = Family { base: Spec::new(TORCH, Options::from_pairs(kept)) };
+        assert_eq!(
+            family.paste(&Setting::of(&[("large_segment_size_mb", "32")])),
+            "PYTORCH_CUDA_ALLOC_CONF=large_segment_size_mb:32,max_split_size_mb:200,expandable_segments:True"
+        );
     }
 }

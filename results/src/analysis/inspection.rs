@@ -11,7 +11,7 @@ use super::shares::{self, CategoryShare, Growth, NO_SITE, Share, StreamShare};
 use crate::failure::Failure;
 use crate::job::{Input, Place};
 
-/// Phases that are kept; later ones are left out.
+/// Phases that are kept: those with the highest peaks, in their order.
 const PHASES_KEPT: usize = 200;
 
 /// Ops from the first to the last, both included.
@@ -53,6 +53,9 @@ pub struct Peak {
     pub by_category: Vec<CategoryShare>,
     pub by_size: Vec<Share>,
     pub by_phase: Vec<Share>,
+    /// How many phases the window has.
+    pub phases: u64,
+    /// Of these, the ones with the highest peaks, in their order.
     pub growth: Vec<Growth>,
     pub streams: Vec<StreamShare>,
     /// The sum of live requests passed 2^64 − 1 bytes, where it is cut.
@@ -134,7 +137,10 @@ pub fn peak(lives: &Lives, categories: &Categories, window: Window, top: usize) 
     let last = growth.iter().rposition(|phase| phase.op <= window.from).unwrap_or(0);
     growth.drain(..last.min(growth.len()));
     growth.retain(|phase| phase.op <= window.to);
+    let phases = growth.len() as u64;
+    growth.sort_by_key(|phase| std::cmp::Reverse(phase.peak_bytes));
     growth.truncate(PHASES_KEPT);
+    growth.sort_by_key(|phase| phase.op);
     let at_end = || lives.list.iter().filter(|life| life.death == NEVER);
     Peak {
         ops: lives.ops,
@@ -155,6 +161,7 @@ pub fn peak(lives: &Lives, categories: &Categories, window: Window, top: usize) 
             true => Vec::new(),
             false => shares::by_phase(lives, peak_op, top),
         },
+        phases,
         growth,
         streams: shares::by_stream(lives),
         saturated: lives.saturated,

@@ -152,13 +152,13 @@ impl Lives {
 
     /// Requested bytes after each op at which they change, in order: the curve of a run.
     pub fn curve(&self) -> Vec<(u64, u64)> {
-        self.curve_of(|_| true)
+        self.curve_of(0..self.list.len())
     }
 
-    /// The same of those buffers that `which` says, by number.
-    pub fn curve_of(&self, which: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
-        let mut steps: Vec<(u64, i128)> = Vec::with_capacity(2 * self.list.len());
-        for (_, life) in self.list.iter().enumerate().filter(|(at, _)| which(*at)) {
+    /// The same of the buffers with these numbers.
+    pub fn curve_of(&self, which: impl IntoIterator<Item = usize>) -> Vec<(u64, u64)> {
+        let mut steps: Vec<(u64, i128)> = Vec::new();
+        for life in which.into_iter().filter_map(|at| self.list.get(at)) {
             steps.push((life.birth, i128::from(life.size)));
             if life.death != NEVER {
                 steps.push((life.death, -i128::from(life.size)));

@@ -105,26 +105,23 @@ pub fn by_category(lives: &Lives, categories: &Categories, op: u64) -> Vec<Categ
 
 /// Each stream that asked for memory.
 pub fn by_stream(lives: &Lives) -> Vec<StreamShare> {
-    let mut streams: BTreeMap<u32, StreamShare> = BTreeMap::new();
-    for life in lives.list.iter().filter(|life| !life.sequence) {
-        let share = streams.entry(life.stream).or_insert(StreamShare {
-            stream: life.stream,
-            requests: 0,
-            requested_bytes: 0,
-            peak_bytes: 0,
-            bytes_at_peak: 0,
-        });
-        share.requests += 1;
-        share.requested_bytes = share.requested_bytes.saturating_add(life.size);
-        if life.at(lives.peak_op) {
-            share.bytes_at_peak = share.bytes_at_peak.saturating_add(life.size);
+    let mut streams: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (at, life) in lives.list.iter().enumerate().filter(|(_, life)| !life.sequence) {
+        streams.entry(life.stream).or_default().push(at);
+    }
+    let share = |(stream, own): (u32, Vec<usize>)| {
+        let lives_of = || own.iter().map(|at| &lives.list[*at]);
+        let sizes = lives_of().map(|life| life.size);
+        let at_peak = lives_of().filter(|life| life.at(lives.peak_op)).map(|life| life.size);
+        StreamShare {
+            stream,
+            requests: own.len() as u64,
+            requested_bytes: sizes.fold(0, u64::saturating_add),
+            bytes_at_peak: at_peak.fold(0, u64::saturating_add),
+            peak_bytes: lives.curve_of(own).into_iter().map(|(_, bytes)| bytes).max().unwrap_or(0),
         }
-    }
-    for share in streams.values_mut() {
-        let curve = lives.curve_of(|at| lives.list[at].stream == share.stream);
-        share.peak_bytes = curve.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-    }
-    streams.into_values().collect()
+    };
+    streams.into_iter().map(share).collect()
 }
 
 /// Each phase of a run.

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use serde::Serialize;
-use vramlab_allocators::{Options, Spec};
+use vramlab_allocators::Spec;
 
 use super::print;
 use crate::advise::card::{Card, card};
@@ -54,8 +53,8 @@ pub struct AdviseArgs {
     explain: bool,
 }
 
-/// A rewrite, tried with the defaults and with the best setting.
-#[derive(Debug, Serialize)]
+/// A rewrite, tried with the settings that the run had.
+#[derive(Debug)]
 struct Rewritten {
     name: String,
     what: String,
@@ -82,15 +81,16 @@ struct Advice {
 pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let opened = inputs::open(&args.file)?;
     let recorded = opened.recorded_spec(args.torch_version.as_deref())?;
-    let own_conf = recorded.strategy().options.get("conf").unwrap_or_default().to_owned();
     let (family, own) = match &args.strategy {
         Some(spec) => (Family { base: spec.clone() }, String::new()),
-        None => {
-            let version = recorded.strategy().options.get("version").map(|v| ("version", v));
-            let base = Spec::new("torch.caching", Options::from_pairs(version));
-            (Family { base }, own_conf)
-        }
+        None => Family::of(&recorded),
     };
+    if args.strategy.is_some() && family.is_torch() && family.keeps("conf") {
+        return Err(Failure::usage(format!(
+            "--strategy {}: a conf is what is searched; give what is not to be changed as options, such as torch.caching:max_split_size_mb=200",
+            family.base
+        )));
+    }
     let mut all = Vec::new();
     let mut broke = false;
     let inputs = opened.inputs();
@@ -98,14 +98,16 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     for (input, recorded) in inputs.iter().zip(opened.recorded()) {
         let place = room::place(input, recorded, &args.place, common.quiet)?;
         let words = !matches!(common.format, Format::Json | Format::Csv);
-        let advice = advise(input, &place, &family, &own, args, common, words)?;
+        // what is wrong with an input is told of the input itself, not of a tape of it
+        Trial::run(input, &place, &family, &Setting::default(), None)?;
+        let lives = words.then(|| Lives::read(input)).transpose()?;
+        let advice = advise(input, &place, &family, &own, args, common, lives.as_ref())?;
         broke |= advice.tried.iter().any(|trial| trial.row.broke());
-        if words {
-            let lives = Lives::read(input)?;
-            let categories = Categories::of(&lives, input);
+        if let Some(lives) = &lives {
+            let categories = Categories::of(lives, input);
             let markdown = common.format == Format::Markdown;
             let subject = if several { format!("{}: ", input.name) } else { String::new() };
-            let seen = text::Seen { input, lives: &lives, categories: &categories };
+            let seen = text::Seen { input, lives, categories: &categories };
             let mut page = text::table(&seen, &advice, args.top, markdown);
             if args.explain {
                 page += &evidence::text(&seen, &advice, &family, markdown)?;
@@ -130,9 +132,23 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     Ok(if broke { Code::Partial } else { Code::Done })
 }
 
+impl Advice {
+    /// With the settings that the run had: the recorded ones, or else the defaults.
+    fn now(&self) -> Option<&Trial> {
+        let recorded = self.tried.iter().find(|trial| trial.verdict == "recorded");
+        recorded.or_else(|| self.tried.iter().find(|trial| trial.conf.is_empty()))
+    }
+
+    /// What is advised instead of those.
+    fn advised(&self) -> Option<&Trial> {
+        Trial::advised(&self.tried, self.now().filter(|now| now.ran())?)
+    }
+}
+
 /// Settings of which the smallest card is looked for, beside the defaults and the recorded ones.
 const CARDS: usize = 2;
 
+/// Settings; with the input's lives, what is told in words too: rewrites and cards.
 fn advise(
     input: &Input<'_>,
     place: &Place,
@@ -140,17 +156,16 @@ fn advise(
     own: &str,
     args: &AdviseArgs,
     common: &Common,
-    in_words: bool,
+    lives: Option<&Lives>,
 ) -> Result<Advice, Failure> {
-    // what is wrong with an input is told of the input itself, not of a tape of it
-    Trial::run(input, place, family, &Setting::default(), None)?;
+    let in_words = lives.is_some();
     let tape = Tape::of(input)?.map(Arc::new);
     let mut advice = match &tape {
         Some(tape) => found(&tape.input(input), place, family, own, args, common, in_words)?,
         None => found(input, place, family, own, args, common, in_words)?,
     };
-    if let Some(tape) = tape.filter(|_| in_words) {
-        rewrites(input, &tape, family, own, &mut advice)?;
+    if let Some((tape, lives)) = tape.zip(lives) {
+        rewrites((input, lives), &tape, family, own, &mut advice)?;
     }
     Ok(advice)
 }
@@ -180,14 +195,13 @@ fn found(
 }
 
 fn rewrites(
-    input: &Input<'_>,
+    (input, lives): (&Input<'_>, &Lives),
     tape: &Tape,
     family: &Family,
     own: &str,
     advice: &mut Advice,
 ) -> Result<(), Failure> {
-    let lives = Lives::read(input)?;
-    let (rewrites, left_out) = rewrite::all(tape, &iterations::find(&lives));
+    let (rewrites, left_out) = rewrite::all(tape, &iterations::find(lives));
     advice.left_out = left_out;
     let setting = if own.is_empty() { Setting::default() } else { Setting::recorded(own) };
     let Some(base) = advice.tried.iter().find(|trial| trial.setting == setting).cloned() else {
@@ -213,18 +227,18 @@ fn cards(input: &Input<'_>, family: &Family, advice: &Advice) -> Result<Vec<Card
     let tried = &advice.tried;
     let of = |verdict: &str| tried.iter().find(|trial| trial.verdict == verdict);
     let (default, recorded) = (of("default"), of("recorded"));
-    let now = recorded.or(default);
-    let advised = now.and_then(|now| Trial::advised(tried, now));
     let best = tried.iter().filter(|trial| trial.verdict == "helps");
     let mut chosen: Vec<&Trial> = Vec::new();
-    for trial in advised.into_iter().chain(best) {
+    for trial in advice.advised().into_iter().chain(best) {
         if chosen.len() < CARDS && !chosen.iter().any(|other| other.same(trial)) {
             chosen.push(trial);
         }
     }
-    let own = [recorded, default].into_iter().flatten();
-    chosen.extend(own.filter(|trial| trial.ran()));
-    chosen.dedup_by_key(|trial| trial.rank);
+    for own in [recorded, default].into_iter().flatten().filter(|trial| trial.ran()) {
+        if !chosen.iter().any(|other| other.rank == own.rank) {
+            chosen.push(own);
+        }
+    }
     chosen
         .iter()
         .map(|trial| card(input, &advice.place, family, &trial.setting, &trial.row))

@@ -9,10 +9,10 @@ use vramlab_sim::device::profile;
 use vramlab_sim::units::Bytes;
 use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
-use vramlab_workloads::registry::{self, Workload};
+use vramlab_workloads::registry::Workload;
 
 use super::compare::strategies;
-use super::print;
+use super::{model, print};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fit::{Fit, fit, largest_batch};
@@ -61,8 +61,7 @@ pub struct FitArgs {
 pub fn run(args: &FitArgs, common: &Common) -> Outcome {
     let specs = strategies(&args.strategy, &STRATEGIES)?;
     let places = places(&args.devices)?;
-    let name = args.subject.to_str().filter(|_| !args.subject.exists());
-    let workload = name.and_then(|name| registry::WORKLOADS.iter().find(|w| w.name == name));
+    let workload = model(&args.subject);
     let rows = match workload {
         Some(workload) => of_workload(workload, args, &specs, &places)?,
         None => of_recording(args, &specs, &places)?,

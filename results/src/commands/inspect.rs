@@ -12,10 +12,9 @@ use vramlab_allocators::Spec;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::format::Carries;
 use vramlab_workloads::readers::recording::Entries;
-use vramlab_workloads::registry::WORKLOADS;
 
 use super::passes::Model;
-use super::{print, program};
+use super::{model, print, program};
 use crate::analysis::category::Categories;
 use crate::analysis::inspection::{
     Fragmentation, Made, Peak, When, Window, fragmentation, peak, told,
@@ -134,15 +133,10 @@ struct Inspected {
 /// A file that cannot be read or is no recording, a window without ops, an output that cannot be written.
 pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     let model = model(&args.file);
-    let of_memory = args.memory
-        || args.diff.is_some()
-        || args.export.is_some()
-        || args.at.is_some()
-        || args.strategy.is_some()
-        || args.windowed();
-    if let Some(name) = model.filter(|_| !of_memory) {
+    let of_memory = args.memory || args.diff.is_some() || args.of_ops().is_some();
+    if let Some(workload) = model.filter(|_| !of_memory) {
         let asked = program::Asked {
-            name,
+            name: workload.name,
             set: &args.set,
             passes: &args.passes,
             device: args.place.device.as_deref(),
@@ -193,6 +187,19 @@ impl InspectArgs {
         self.from.is_some() || self.to.is_some() || self.around.is_some()
     }
 
+    /// The first option that only a history of requests has a use for.
+    fn of_ops(&self) -> Option<&'static str> {
+        let given = [
+            ("--from", self.from.is_some()),
+            ("--to", self.to.is_some()),
+            ("--around", self.around.is_some()),
+            ("--at", self.at.is_some()),
+            ("--strategy", self.strategy.is_some()),
+            ("--export", self.export.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
     /// How many sites, sizes and segments are kept: of two histories all, since what differs is looked for.
     const fn kept(&self) -> usize {
         if self.diff.is_some() { usize::MAX } else { self.top }
@@ -211,11 +218,18 @@ fn inspect(
     export: Option<&Path>,
     common: &Common,
 ) -> Result<Found, Failure> {
-    if let Some(name) = model(file) {
-        return of_model(name, args, export, common);
+    if let Some(workload) = model(file) {
+        return of_model(workload.name, args, export, common);
     }
     let begun = inputs::begin(file)?;
     if let Some(format) = begun.format.filter(|format| format.doc().carries != Carries::Ops) {
+        if let Some(option) = args.of_ops() {
+            return Err(Failure::usage(format!(
+                "{}: nothing in it can be replayed ({}), and {option} is of requests for memory; leave it out",
+                file.display(),
+                format.doc().name
+            )));
+        }
         return Ok(Found::Described(describe(file, format, begun.input)?));
     }
     let opened = inputs::open_begun(file, begun)?;
@@ -318,6 +332,12 @@ impl Subject<'_, '_> {
         let lives = Lives::read(self.input)?;
         let categories = Categories::of(&lives, self.input);
         let window = self.window(args, &lives)?;
+        if let Some(When::Op(op)) = args.at.filter(|_| lives.ops > 0)
+            && op >= lives.ops
+        {
+            let (name, last) = (&self.input.name, lives.ops - 1);
+            return Err(Failure::usage(format!("--at {op}: {name} has ops 0 to {last}")));
+        }
         if let Some(path) = export {
             export::write(self.input, (self.recorded, self.made), window, path, common)?;
         }
@@ -390,12 +410,6 @@ impl Subject<'_, '_> {
             vramlab_sim::units::Bytes(self.place.capacity())
         ))
     }
-}
-
-/// The model of this name, where no file has it.
-fn model(file: &Path) -> Option<&str> {
-    let name = file.to_str().filter(|_| !file.exists())?;
-    WORKLOADS.iter().any(|workload| workload.name == name).then_some(name)
 }
 
 /// Prints what is in a file that has nothing to be replayed.

@@ -19,6 +19,9 @@ pub mod validate;
 pub mod verify;
 
 use std::io::Write;
+use std::path::Path;
+
+use vramlab_workloads::registry::{WORKLOADS, Workload};
 
 use crate::cli::definition;
 use crate::failure::{Code, Failure, Outcome};
@@ -32,6 +35,12 @@ pub fn completions(shell: clap_complete::Shell) -> Outcome {
     clap_complete::generate(shell, &mut definition(), "vramlab", &mut script);
     print(&String::from_utf8_lossy(&script))?;
     Ok(Code::Done)
+}
+
+/// The model or workload of this name, where no file has it.
+fn model(path: &Path) -> Option<&'static Workload> {
+    let name = path.to_str().filter(|_| !path.exists())?;
+    WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.

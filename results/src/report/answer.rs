@@ -159,7 +159,7 @@ fn holders(seen: &Seen<'_>) -> String {
     };
     let mut categories = shares::by_category(lives, seen.categories, lives.peak_op);
     categories.sort_by_key(|share| std::cmp::Reverse(share.bytes));
-    let derived: u64 = categories.iter().map(|share| share.derived_bytes).sum();
+    let derived = categories.iter().map(|share| share.derived_bytes).fold(0, u64::saturating_add);
     let categories =
         categories.into_iter().map(|share| (share.category.text().to_owned(), share.bytes));
     let sites = shares::by_site(lives, lives.peak_op, NAMED);

@@ -21,7 +21,7 @@ pub mod what_if;
 use std::sync::Arc;
 
 use serde::Serialize;
-use vramlab_allocators::{Options, Spec};
+use vramlab_allocators::Spec;
 use vramlab_workloads::readers::recording::Entries;
 
 use self::columns::Columns;
@@ -113,7 +113,7 @@ pub fn history(
     }
     let categories = Categories::of(&lives, input);
     let kept = Kept::of(&lives);
-    let (family, conf) = family(own);
+    let (family, conf) = Family::of(own);
     let mut table = match Tape::of(input)?.map(Arc::new) {
         Some(tape) => tried(&tape.input(input), place, (&family, &conf), asked)?,
         None => tried(input, place, (&family, &conf), asked)?,
@@ -172,12 +172,4 @@ fn tried(
     let mut table = Table::new(settings, conf);
     table.add_others(input, place, asked.strategies)?;
     Ok(table)
-}
-
-/// Whose settings are tried, and the settings that are in force.
-fn family(own: &Spec) -> (Family, String) {
-    let options = &own.strategy().options;
-    let version = options.get("version").map(|version| ("version", version));
-    let base = Spec::new(&own.strategy().name, Options::from_pairs(version));
-    (Family { base }, options.get("conf").unwrap_or_default().to_owned())
 }

@@ -84,10 +84,9 @@ impl Table {
         !self.own.is_empty()
     }
 
-    /// The best setting that is better than those in force; none if these cannot be bettered.
+    /// What `advise` advises instead of the settings in force; none if these cannot be bettered.
     pub fn best(&self) -> Option<&Trial> {
-        let own = self.own()?;
-        self.tried.iter().find(|trial| trial.conf != self.own && trial.helps(own))
+        Trial::advised(&self.tried, self.own()?)
     }
 
     /// How many settings were tried.

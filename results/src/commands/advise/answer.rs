@@ -15,13 +15,13 @@ pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
     let tried = &advice.tried;
     let Some(default) = tried.iter().find(|t| t.conf.is_empty()) else { return String::new() };
     let recorded = tried.iter().find(|t| t.verdict == "recorded");
-    let now = recorded.unwrap_or(default);
+    let Some(now) = advice.now() else { return String::new() };
     let row = &now.row;
     if !row.ran() {
         let why = row.reason.as_deref().unwrap_or_default();
         return format!("no advice: the run with {} ended early: {why}\n", words(now));
     }
-    let text = match Trial::advised(tried, now) {
+    let text = match advice.advised() {
         Some(best) if best.conf.is_empty() => {
             format!("advice: leave out the settings {}\n{}", plain(&now.conf), helps(best, now))
         }

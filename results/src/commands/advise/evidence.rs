@@ -12,7 +12,7 @@ use crate::output::{Grid, mib, percent};
 /// Sites that are named.
 const TOP: usize = 8;
 
-/// What held the peak, the fragmentation with the defaults and with the best setting, and every setting that was tried.
+/// What held the peak, the fragmentation with the settings that the run had and with those advised, and every setting that was tried.
 pub(super) fn text(
     seen: &Seen<'_, '_>,
     advice: &Advice,
@@ -30,9 +30,8 @@ pub(super) fn text(
         grid.row(vec![share.what, share.buffers.to_string(), mib(share.bytes)]);
     }
     text += &(grid.print(markdown) + "\n\n");
-    let default = advice.tried.iter().find(|trial| trial.verdict == "default");
-    let best = default.and_then(|default| Trial::advised(&advice.tried, default));
-    for trial in [default, best].into_iter().flatten() {
+    let now = advice.now().filter(|now| now.ran());
+    for trial in [now, advice.advised()].into_iter().flatten() {
         text += &causes(seen, advice, family, trial, markdown)?;
     }
     text += &format!("all {} settings that were tried:\n", advice.tried.len());

@@ -4,7 +4,7 @@ use vramlab_sim::units::Bytes;
 
 use super::Inspected;
 use crate::analysis::inspection::{Fragmentation, Kept, Named, Peak};
-use crate::analysis::shares::{Growth, Share};
+use crate::analysis::shares::{Growth, Share, StreamShare};
 use crate::output::{Grid, mib, percent, plain};
 
 pub(super) fn page(one: &Inspected, top: usize, markdown: bool) -> String {
@@ -18,8 +18,8 @@ pub(super) fn page(one: &Inspected, top: usize, markdown: bool) -> String {
     text += &shares(&p.by_site, p.peak_bytes, "site<", markdown);
     text += "\nheld at the peak, by size:\n";
     text += &shares(&p.by_size, p.peak_bytes, "size of a buffer<", markdown);
-    text += &growth(p, 2 * top, markdown);
-    text += &streams(p, markdown);
+    text += &growth(p, top.saturating_mul(2), markdown);
+    text += &streams(p, top, markdown);
     if let Some(state) = &one.fragmentation {
         let strategy = state.strategy.as_deref().unwrap_or_default();
         let capacity = state.capacity.map_or_else(String::new, |c| format!(" on {}", Bytes(c)));
@@ -134,7 +134,7 @@ fn growth(p: &Peak, most: usize, markdown: bool) -> String {
     shown.sort_by_key(|phase| std::cmp::Reverse(phase.peak_bytes));
     shown.truncate(most);
     shown.sort_by_key(|phase| phase.op);
-    let left_out = p.growth.len() - shown.len();
+    let left_out = p.phases.saturating_sub(shown.len() as u64);
     for phase in shown {
         grid.row(vec![
             phase.name.clone(),
@@ -147,24 +147,42 @@ fn growth(p: &Peak, most: usize, markdown: bool) -> String {
     }
     let mut text = format!("\ngrowth by phase:\n{}\n", grid.print(markdown));
     if left_out > 0 {
-        text += &format!("({left_out} phases with lower peaks; --top shows more)\n");
+        let more = if p.growth.len() > most { "; --top shows more" } else { "" };
+        text += &format!("({left_out} phases with lower peaks{more})\n");
     }
     text
 }
 
-fn streams(p: &Peak, markdown: bool) -> String {
+/// The streams with the highest peaks, in their order, and the sums of the rest.
+fn streams(p: &Peak, top: usize, markdown: bool) -> String {
     if p.streams.len() < 2 {
         return String::new();
     }
     let mut grid =
         Grid::new(&["stream", "requests", "asked for MiB", "peak MiB", "at the peak MiB"]);
-    for stream in &p.streams {
+    let mut shown: Vec<&StreamShare> = p.streams.iter().collect();
+    shown.sort_by_key(|stream| std::cmp::Reverse(stream.peak_bytes));
+    let rest = shown.split_off(top.min(shown.len()));
+    shown.sort_by_key(|stream| stream.stream);
+    for stream in shown {
         grid.row(vec![
             stream.stream.to_string(),
             stream.requests.to_string(),
             mib(stream.requested_bytes),
             mib(stream.peak_bytes),
             mib(stream.bytes_at_peak),
+        ]);
+    }
+    if !rest.is_empty() {
+        let sum = |of: fn(&StreamShare) -> u64| {
+            rest.iter().map(|stream| of(stream)).fold(0, u64::saturating_add)
+        };
+        grid.row(vec![
+            format!("({} others)", rest.len()),
+            sum(|s| s.requests).to_string(),
+            mib(sum(|s| s.requested_bytes)),
+            String::new(), // peaks of their own, at moments of their own
+            mib(sum(|s| s.bytes_at_peak)),
         ]);
     }
     format!("\nstreams:\n{}\n", grid.print(markdown))
