@@ -65,6 +65,8 @@ enum Command {
     Advise(commands::advise::AdviseArgs),
     /// One page for a browser: timeline of buffers, map of segments, what helps
     Report(commands::report::ReportArgs),
+    /// A picture of a run for print (SVG): memory over time, map of addresses, segments, sizes, latencies, capacity, bars
+    Figure(commands::figure::FigureArgs),
     /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
     Fit(commands::fit::FitArgs),
     /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
@@ -126,6 +128,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Report(args)) => commands::report::run(&args, common),
+        Some(Command::Figure(args)) => commands::figure::run(&args, common),
         Some(Command::Fit(args)) => commands::fit::run(&args, common),
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),

@@ -9,6 +9,7 @@
 //! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`explain`] | out-of-memory messages in plain words |
 //! | [`failure`] | errors with their exit codes |
+//! | [`figures`] | pictures for print, SVG: memory over time, maps, latencies, bars |
 //! | [`frame`] | the tidy frame: one row per run and figure, as CSV and Parquet |
 //! | [`fit`] | what a run needs of a device, and the largest batch |
 //! | [`inputs`] | recordings, opened by their content |
@@ -38,6 +39,7 @@ pub mod commands;
 pub mod described;
 pub mod explain;
 pub mod failure;
+pub mod figures;
 pub mod fit;
 pub mod frame;
 pub mod inputs;

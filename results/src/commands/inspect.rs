@@ -90,7 +90,7 @@ enum Around {
     Oom,
 }
 
-fn parse_when(text: &str) -> Result<When, String> {
+pub(super) fn parse_when(text: &str) -> Result<When, String> {
     match text {
         "peak" => Ok(When::Peak),
         "oom" => Ok(When::Oom),

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod compare;
 pub mod convert;
 pub mod explain;
+pub mod figure;
 pub mod fit;
 pub mod inspect;
 pub mod list;
