@@ -83,6 +83,8 @@ enum Command {
     Sweep(commands::sweep::SweepArgs),
     /// Joins the shards of a sweep, and checks that each cell is there once
     Merge(commands::merge::MergeArgs),
+    /// What criterion measured (target/criterion), as tables and pictures
+    BenchSummary(commands::bench_summary::BenchArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -136,6 +138,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Tables(args)) => commands::tables::run(&args, common),
         Some(Command::Sweep(args)) => commands::sweep::run(&args, common),
         Some(Command::Merge(args)) => commands::merge::run(&args, common),
+        Some(Command::BenchSummary(args)) => commands::bench_summary::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod advise;
+pub mod bench_summary;
 pub mod compare;
 pub mod convert;
 pub mod explain;
