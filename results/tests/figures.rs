@@ -125,7 +125,7 @@ fn bars_are_as_long_as_their_figures() {
     }
     let (from, to) = (drawn.numbers("from"), drawn.numbers("to"));
     assert!(from.iter().zip(&to).zip(&values).all(|((from, to), v)| from <= v && v <= to));
-    assert!(drawn.title.starts_with("peak_reserved: from "), "{}", drawn.title);
+    assert!(drawn.title.starts_with("peak reserved: from "), "{}", drawn.title);
     assert!(drawn.title.contains("(bound.live_floor)"), "{}", drawn.title);
 }
 
@@ -176,7 +176,7 @@ fn sizes_have_a_bar_for_each_power_of_two() {
     assert_eq!(drawn.column("bytes"), ["12288", "1048576"]);
     assert_eq!(filled(&drawn.svg, "rect", BLUE), 2);
     assert_eq!(filled(&drawn.svg, "rect", ORANGE), 2);
-    let title = "Requests of 1 MiB and more are 25 % of 4, and ask for 99 % of the bytes";
+    let title = "25 % of 4 requests are for 1 MiB and more; they ask for 99 % of the bytes";
     assert_eq!(drawn.title, title);
 }
 

@@ -264,7 +264,7 @@ fn bars(
         count => format!(", {count} seeds"),
     };
     Bars {
-        name: args.figure.clone(),
+        name: args.figure.replace('_', " "),
         unit: unit.to_owned(),
         words: format!("{name}{seeds}, on {}", place.profile.name),
         bars: all.into_iter().map(bar).collect(),

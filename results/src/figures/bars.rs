@@ -6,19 +6,25 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::scale;
-use super::sheet::{Area, Drawn, Key, LABEL, Look, Sheet, WIDTH, across, colour, font, text};
+use super::sheet::{
+    Area, Drawn, Key, LABEL, Look, Scale, Sheet, WIDTH, across, colour, font, text,
+};
 use super::{Data, Picture};
 use crate::failure::Failure;
-use crate::output::plain;
+use crate::output::{fold, plain};
 
 /// Most bars of a picture.
 pub const BARS_MAX: usize = 80;
 /// Pixels of a bar with the space around it.
-const BAR: u32 = 28;
+const BAR: u32 = 30;
+/// Pixels of a line of a label.
+const LINE: i32 = 20;
 /// Pixels of a character of a label.
-const CHAR: u32 = 9;
-/// Characters of the longest label.
-const LABEL_CHARS: usize = 46;
+const CHAR: u32 = 11;
+/// Characters of the longest line of a label.
+const LABEL_CHARS: usize = 40;
+/// Lines of a label at most.
+const LABEL_LINES: usize = 2;
 /// Room for a figure behind its bar.
 const FIGURE: u32 = 120;
 
@@ -131,7 +137,9 @@ impl Bars {
         }
         let title = self.title();
         let mut sheet = Sheet::new(&title, &self.words);
-        sheet.height = self.bars.len() as u32 * BAR + 84;
+        let lines = self.bars.iter().map(|bar| lines(&bar.label).len()).max().unwrap_or(1);
+        let bar = BAR + LINE as u32 * (lines as u32).saturating_sub(1);
+        sheet.height = self.bars.len() as u32 * bar + 84;
         if self.bars.iter().any(|bar| bar.interval.is_some()) {
             sheet.legend.push(Key::new("95 % interval", colour::BLACK, Look::Line));
         }
@@ -172,7 +180,9 @@ impl Bars {
             self.name,
             if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) }
         );
-        across(chart, &what)?;
+        let (begin, end) = self.range();
+        let scale = if self.log { Scale::Log(begin, end) } else { Scale::Linear(7) };
+        across(chart, (&what, scale))?;
         let rows = || self.bars.iter().zip((0..self.bars.len()).rev().map(|row| row as f64));
         chart.draw_series(rows().map(|(bar, row)| {
             Rectangle::new([(from, row + 0.18), (bar.value, row + 0.82)], colour::SKY.filled())
@@ -203,13 +213,18 @@ impl Bars {
             let at = (end + 8 - offset.0, middle - offset.1);
             text(area, &scale::three(bar.value), at, &figure)?;
             let label = font(LABEL, colour::BLACK).anchor(HPos::Right, VPos::Center);
-            text(area, &shown(&bar.label), (left - 8 - offset.0, middle - offset.1), &label)?;
+            let lines = lines(&bar.label);
+            let first = middle - offset.1 - LINE * (lines.len() as i32 - 1) / 2;
+            for (line, number) in lines.iter().zip(0..) {
+                text(area, line, (left - 8 - offset.0, first + LINE * number), &label)?;
+            }
         }
         Ok(())
     }
 
     fn label_width(&self) -> u32 {
-        let longest = self.bars.iter().map(|bar| shown(&bar.label).chars().count()).max();
+        let lines = self.bars.iter().flat_map(|bar| lines(&bar.label));
+        let longest = lines.map(|line| line.chars().count()).max();
         (longest.unwrap_or(0) as u32 * CHAR + 14).min(WIDTH / 2)
     }
 
@@ -232,11 +247,16 @@ impl Bars {
     }
 }
 
-/// A label, cut where it is too long.
-fn shown(label: &str) -> String {
-    let label = plain(label);
-    match label.chars().count() > LABEL_CHARS {
-        true => label.chars().take(LABEL_CHARS - 1).chain(['…']).collect(),
-        false => label,
+/// A label in lines; what is longer is cut.
+fn lines(label: &str) -> Vec<String> {
+    let text = fold(&plain(label), LABEL_CHARS);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let cut = lines.len() > LABEL_LINES;
+    lines.truncate(LABEL_LINES);
+    if let Some(last) = lines.last_mut()
+        && (cut || last.chars().count() > LABEL_CHARS)
+    {
+        *last = last.chars().take(LABEL_CHARS - 1).chain(['…']).collect();
     }
+    lines
 }

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use rayon::prelude::*;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Sheet, axes, colour};
+use super::sheet::{Key, Look, Scale, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -77,15 +77,18 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
         let end = scale::end(unit.of(most.unwrap_or(1)));
         let high = scale::end(unit.of(taken.max(floor)));
         let begin = unit.of(from) * 0.96;
+        let reserved = lines.iter().flat_map(|line| &line.points).map(|point| point.reserved);
+        let low = unit.of(reserved.min().unwrap_or(0)) * 0.9;
         let mut chart = ChartBuilder::on(area)
             .margin_right(30)
             .margin_left(10)
             .margin_top(6)
             .x_label_area_size(58)
             .y_label_area_size(84)
-            .build_cartesian_2d(begin..end, 0.0..high)?;
+            .build_cartesian_2d(begin..end, low..high)?;
         let x = format!("memory of the device, without the context ({})", unit.name);
-        axes(&mut chart, &x, &format!("peak reserved ({})", unit.name))?;
+        let y = format!("peak reserved ({})", unit.name);
+        axes(&mut chart, (&x, Scale::Linear(9)), (&y, Scale::Linear(7)))?;
         let at = unit.of(floor);
         let grey = colour::GREY.stroke_width(2);
         chart.draw_series(DashedLineSeries::new([(begin, at), (end, at)], 8, 6, grey))?;
@@ -143,6 +146,9 @@ fn title(lines: &[Line], floor: u64) -> String {
                 over(*least),
                 scale::bytes(most)
             )
+        }
+        [(least, _), .., (most, _)] if least == most => {
+            format!("All {} run from {} on, {}", known.len(), scale::bytes(*least), over(*least))
         }
         [(least, best), .., (most, worst)] => format!(
             "{} runs from {} on, {}; {} needs {}",

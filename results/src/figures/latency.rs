@@ -9,7 +9,7 @@
 use plotters::prelude::*;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Sheet, axes, colour};
+use super::sheet::{Key, LABEL, Look, Scale, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -75,21 +75,23 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
     let keys = named().map(|(line, colour)| Key::new(&*line.label, colour, Look::Line));
     sheet.legend = keys.collect();
     let svg = sheet.draw(|area| {
-        let ends = (x(least) / 1.1..x(most) * 1.1).log_scale();
+        let (from, to) = (x(least) / 1.1, x(most) * 1.1);
         let mut chart = ChartBuilder::on(area)
             .margin_right(30)
             .margin_left(10)
             .margin_top(6)
             .x_label_area_size(58)
             .y_label_area_size(84)
-            .build_cartesian_2d(ends, 0.0..1.02)?;
-        axes(&mut chart, &format!("from arrival to answer ({})", unit.name), "share of requests")?;
+            .build_cartesian_2d((from..to).log_scale(), 0.0..1.02)?;
+        let name = format!("from arrival to answer ({})", unit.name);
+        let shares = ("share of requests", Scale::Linear(7));
+        axes(&mut chart, (&name, Scale::Log(from, to)), shares)?;
         for (share, name) in [(0.5, "P50"), (0.99, "P99")] {
-            let line = [(x(least) / 1.1, share), (x(most) * 1.1, share)];
+            let line = [(from, share), (to, share)];
             let style = colour::GREY.stroke_width(1);
             chart.draw_series(DashedLineSeries::new(line, 6, 6, style))?;
-            let style = TextStyle::from(("sans-serif", 16).into_font()).color(&colour::DARK);
-            let at = (x(least) / 1.08, share - 0.01);
+            let style = TextStyle::from(("sans-serif", LABEL - 2).into_font()).color(&colour::DARK);
+            let at = (from * 1.02, share - 0.01);
             chart.draw_series([Text::new(name, at, style)])?;
         }
         for (line, colour) in named() {

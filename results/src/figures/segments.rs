@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `largest` | a bar for each of the [`SEGMENTS_MAX`] largest segments, by address; the others are summed up in one more, in which pieces of one kind lie side by side |
+//! | `largest` | a bar for each of the [`SEGMENTS_MAX`] largest segments, by address; the others are summed up in one more of full length, in which pieces of one kind lie side by side |
 //! | `small` | pieces of less than half a pixel are put together, with the kind that has most of their bytes |
 
 use plotters::prelude::*;
@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::map::{NO_LAYOUT, SHADES, Shade, legend};
 use super::scale::{self, Unit};
-use super::sheet::{LABEL, Sheet, WIDTH, across, colour, font, text};
+use super::sheet::{LABEL, Scale, Sheet, WIDTH, across, colour, font, text};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::analysis::causes::{Judged, Segment};
@@ -19,11 +19,13 @@ use crate::analysis::replayed::Replayed;
 use crate::failure::Failure;
 
 const SEGMENTS_MAX: usize = 32;
-const BAR: u32 = 20;
+const BAR: u32 = 22;
 
 /// A bar: bytes of each shade, in order.
 struct Line {
     name: String,
+    /// It is the sum of many, at a scale of its own.
+    sum: bool,
     pieces: Vec<(Shade, u64)>,
 }
 
@@ -39,7 +41,8 @@ impl Line {
             (_, true) => ", expandable",
             _ => "",
         };
-        Self { name: format!("{}{kind}", segment.pool), pieces: pieces.collect() }
+        let name = format!("{}{kind}, {}", segment.pool, scale::bytes(segment.size));
+        Self { name, sum: false, pieces: pieces.collect() }
     }
 
     /// Rule `largest`.
@@ -50,7 +53,9 @@ impl Line {
             (shade, of.map(|piece| piece.size).sum::<u64>())
         };
         let pieces = SHADES.into_iter().map(sum).filter(|(_, bytes)| *bytes > 0);
-        Self { name: format!("{} smaller", segments.len()), pieces: pieces.collect() }
+        let all = segments.iter().map(|segment| segment.size).sum();
+        let name = format!("{} others, {}", segments.len(), scale::bytes(all));
+        Self { name, sum: true, pieces: pieces.collect() }
     }
 
     /// Rule `small`.
@@ -112,10 +117,14 @@ pub fn picture(subject: &Subject<'_, '_>, when: When) -> Result<Picture, Failure
         return Err(subject.bad(&format!("nothing is reserved after op {op}; give another --at")));
     }
     let lines = lines(&judged);
-    let longest = lines.iter().map(Line::bytes).max().unwrap_or(0);
+    let longest = lines.iter().filter(|line| !line.sum).map(Line::bytes).max().unwrap_or(0);
     let unit = Unit::bytes(longest);
     let title = title(&judged, op, run.first_oom == Some(op));
-    let mut sheet = Sheet::new(&title, &subject.words());
+    let mut words = subject.words();
+    if lines.iter().any(|line| line.sum) {
+        words += "; the last bar has its own scale";
+    }
+    let mut sheet = Sheet::new(&title, &words);
     let shades = || lines.iter().flat_map(|line| &line.pieces);
     sheet.legend = legend(|shade| shades().any(|(seen, _)| *seen == shade));
     sheet.height = lines.len() as u32 * BAR + 76;
@@ -126,16 +135,19 @@ pub fn picture(subject: &Subject<'_, '_>, when: When) -> Result<Picture, Failure
             .margin_right(30)
             .margin_top(4)
             .x_label_area_size(58)
-            .y_label_area_size((names * 9 + 16).min(WIDTH / 3))
+            .y_label_area_size((names * 10 + 16).min(WIDTH / 3))
             .build_cartesian_2d(0.0..unit.of(longest.max(1)), 0.0..lines.len() as f64)?;
-        across(&mut chart, &format!("bytes of the segment ({})", unit.name))?;
+        let what = format!("bytes of the segment ({})", unit.name);
+        across(&mut chart, (&what, Scale::Linear(7)))?;
         let offset = area.get_base_pixel();
         for (line, row) in lines.iter().zip((0..lines.len()).rev()) {
             let row = row as f64;
             let mut from = 0;
-            chart.draw_series(line.drawn(longest / (2 * u64::from(WIDTH))).into_iter().map(
+            let whole = if line.sum { line.bytes().max(1) } else { longest };
+            let stretch = longest as f64 / whole as f64;
+            chart.draw_series(line.drawn(whole / (2 * u64::from(WIDTH))).into_iter().map(
                 |(shade, bytes)| {
-                    let x = [from, from + bytes].map(|bytes| unit.of(bytes));
+                    let x = [from, from + bytes].map(|bytes| unit.of(bytes) * stretch);
                     from += bytes;
                     Rectangle::new(
                         [(x[0], row + 0.12), (x[1], row + 0.88)],

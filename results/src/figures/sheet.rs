@@ -9,21 +9,22 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::scale;
 use crate::failure::Failure;
-use crate::output::{fold, plain};
+use crate::output::fold;
+use crate::report::history::shown;
 
-/// Pixels of a picture's breadth; at half a page (16 cm) a pixel is 0.16 mm, and text of 18 has 8 points.
+/// Pixels of a picture's breadth; at half a page (16 cm) a pixel is 0.16 mm, and text of 21 is drawn 17 high and has 8 points.
 pub const WIDTH: u32 = 1000;
 /// Of charts, unless a picture says otherwise.
 pub const HEIGHT: u32 = 480;
 
-const TITLE: i32 = 26;
-const WORDS: i32 = 18;
+const TITLE: i32 = 28;
+const WORDS: i32 = 21;
 /// Text of axes.
-pub const LABEL: i32 = 18;
+pub const LABEL: i32 = 21;
 const MARGIN: i32 = 14;
 /// Characters of a line at these sizes.
-const TITLE_CHARS: usize = 66;
-const WORDS_CHARS: usize = 104;
+const TITLE_CHARS: usize = 72;
+const WORDS_CHARS: usize = 94;
 /// Pixels of a character of a legend.
 const CHAR: i32 = 10;
 
@@ -121,7 +122,7 @@ pub struct Sheet {
 impl Sheet {
     /// Without a legend. Names may come from a file and hold anything.
     pub fn new(title: &str, words: &str) -> Self {
-        Self { title: plain(title), words: plain(words), legend: Vec::new(), height: HEIGHT }
+        Self { title: shown(title), words: shown(words), legend: Vec::new(), height: HEIGHT }
     }
 
     /// Draws it, and lets `charts` draw the rest; gives the SVG's text.
@@ -189,17 +190,17 @@ impl Sheet {
 
 /// What a screen reader says of it.
 fn named(svg: &str, title: &str) -> String {
-    let mut shown = String::new();
+    let mut escaped = String::new();
     for c in title.chars() {
         match c {
-            '<' => shown += "&lt;",
-            '>' => shown += "&gt;",
-            '&' => shown += "&amp;",
-            c => shown.push(c),
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '&' => escaped += "&amp;",
+            c => escaped.push(c),
         }
     }
     match svg.split_once(">\n") {
-        Some((head, rest)) => format!("{head} role=\"img\">\n<title>{shown}</title>\n{rest}"),
+        Some((head, rest)) => format!("{head} role=\"img\">\n<title>{escaped}</title>\n{rest}"),
         None => svg.to_owned(),
     }
 }
@@ -241,7 +242,7 @@ pub fn text(area: &Area<'_>, words: &str, at: (i32, i32), font: &Font) -> Drawn 
     let style = TextStyle::from(("sans-serif", font.size, font.style).into_font())
         .color(&font.colour)
         .pos(font.anchor);
-    area.draw(&Text::new(plain(words), at, style))?;
+    area.draw(&Text::new(shown(words), at, style))?;
     Ok(())
 }
 
@@ -265,14 +266,66 @@ fn swatch(area: &Area<'_>, key: &Key, (x, y): (i32, i32)) -> Drawn {
     text(area, &key.text, (x + 34, y), &font(WORDS, colour::BLACK))
 }
 
-/// Draws the axes of a chart, linear or logarithmic, with a pale grid, and what they are.
+/// How an axis is labelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// About so many labels.
+    Linear(usize),
+    /// From and to: 1, 2 and 5 of each power of ten, or only the powers where there are many.
+    Log(f64, f64),
+}
+
+/// Powers of ten beyond which a logarithmic axis has labels at these alone.
+const DECADES_MAX: f64 = 3.0;
+
+impl Scale {
+    /// How many labels the drawing library is asked for: of a logarithmic axis it gives all digits only if there is room for ten each.
+    fn labels(self) -> usize {
+        match self {
+            Self::Linear(count) => count,
+            Self::Log(from, to) => {
+                let decades = (to / from).log10();
+                if decades > DECADES_MAX { 9 } else { 10 * (decades.floor().max(1.0) as usize) }
+            }
+        }
+    }
+
+    fn label(self, value: f64) -> String {
+        let digit = format!("{value:.0e}");
+        match self {
+            Self::Log(..) if !digit.starts_with(['1', '2', '5']) => String::new(),
+            _ => scale::tick(value),
+        }
+    }
+}
+
+/// Draws the axes of a chart with a pale grid: what each is, and how it is labelled.
 ///
 /// # Errors
 /// None that an input can cause.
 pub fn axes<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
-    x: &str,
-    y: &str,
+    (x, x_scale): (&str, Scale),
+    (y, y_scale): (&str, Scale),
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    axes_labelled(chart, (x, x_scale.labels(), &|x| x_scale.label(*x)), (y, y_scale))
+}
+
+/// What an axis is, about how many labels it has, and what they say.
+pub type Labels<'r> = (&'r str, usize, &'r dyn Fn(&f64) -> String);
+
+/// The same with labels of one's own across.
+///
+/// # Errors
+/// None that an input can cause.
+pub fn axes_labelled<X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    (x, labels, label): Labels<'_>,
+    (y, y_scale): (&str, Scale),
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -283,10 +336,10 @@ where
         .light_line_style(TRANSPARENT)
         .bold_line_style(colour::PALE)
         .axis_style(colour::DARK)
-        .x_labels(9)
-        .y_labels(7)
-        .x_label_formatter(&|x| scale::tick(*x))
-        .y_label_formatter(&|y| scale::tick(*y))
+        .x_labels(labels)
+        .y_labels(y_scale.labels())
+        .x_label_formatter(&|x| label(x))
+        .y_label_formatter(&|y| y_scale.label(*y))
         .label_style(("sans-serif", LABEL))
         .axis_desc_style(("sans-serif", LABEL + 1))
         .x_desc(x)
@@ -301,7 +354,7 @@ where
 /// None that an input can cause.
 pub fn across<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
-    x: &str,
+    (x, x_scale): (&str, Scale),
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -313,9 +366,9 @@ where
         .light_line_style(TRANSPARENT)
         .bold_line_style(colour::PALE)
         .axis_style(colour::DARK)
-        .x_labels(7)
+        .x_labels(x_scale.labels())
         .y_labels(0)
-        .x_label_formatter(&|x| scale::tick(*x))
+        .x_label_formatter(&|x| x_scale.label(*x))
         .label_style(("sans-serif", LABEL))
         .axis_desc_style(("sans-serif", LABEL + 1))
         .x_desc(x)
@@ -332,7 +385,7 @@ mod tests {
         let sheet = Sheet::new("<script> & \u{1b}[31m", "\"words\"");
         let svg = sheet.draw(|_| Ok(())).expect("drawn");
         assert!(!svg.contains("<script"), "{svg}");
-        assert!(svg.contains("<title>&lt;script&gt; &amp; ·[31m</title>"), "{svg}");
+        assert!(svg.contains("<title>&lt;script&gt; &amp; \\u{1b}[31m</title>"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
     }
 

@@ -10,7 +10,7 @@ use vramlab_sim::engine::{Observer, Seen};
 use vramlab_sim::op::Op;
 
 use super::scale;
-use super::sheet::{HEIGHT, LABEL, Sheet, axes, colour};
+use super::sheet::{HEIGHT, Scale, Sheet, axes_labelled, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -58,9 +58,9 @@ impl Counts {
             if 2 * of >= bytes && of > 0 {
                 let share = (1000 * of / bytes) as u64;
                 return format!(
-                    "Requests of {} and more are {} of {count}, and ask for {} of the bytes",
-                    scale::bytes(1 << bin),
+                    "{} of {count} requests are for {} and more; they ask for {} of the bytes",
                     scale::percent(above, count),
+                    scale::bytes(1 << bin),
                     scale::percent(share, 1000)
                 );
             }
@@ -86,13 +86,16 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
         let (upper, lower) = area.split_vertically(sheet.height as i32 / 2 - 20);
         let most = counts.count.iter().max().copied().unwrap_or(1) as f64;
         let x = first as f64..(last + 1) as f64;
+        let high = (most * 1.5).max(10.0);
         let mut chart = ChartBuilder::on(&upper)
             .margin_right(40)
             .margin_left(10)
             .x_label_area_size(10)
             .y_label_area_size(90)
-            .build_cartesian_2d(x.clone(), (0.5..(most * 1.5).max(10.0)).log_scale())?;
-        axes(&mut chart, "", "requests")?;
+            .build_cartesian_2d(x.clone(), (0.5..high).log_scale())?;
+        let labels = ((last - first + 1) / (last - first).div_ceil(9).max(1)).max(2);
+        let counts_axis = ("requests", Scale::Linear(5));
+        axes_labelled(&mut chart, ("", labels, &|_| String::new()), counts_axis)?;
         let bars = (first..=last).filter(|bin| counts.count[*bin] > 0);
         chart
             .draw_series(bars.map(|bin| bar(bin, (0.5, counts.count[bin] as f64), colour::BLUE)))?;
@@ -106,21 +109,9 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
             .x_label_area_size(62)
             .y_label_area_size(90)
             .build_cartesian_2d(x, 0.0..scale::end(most))?;
-        let labels = ((last - first + 1) / (last - first).div_ceil(9).max(1)).max(2);
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(colour::PALE)
-            .axis_style(colour::DARK)
-            .x_labels(labels)
-            .y_labels(5)
-            .x_label_formatter(&|bin| power(*bin))
-            .y_label_formatter(&|share| scale::tick(*share))
-            .label_style(("sans-serif", LABEL))
-            .axis_desc_style(("sans-serif", LABEL + 1))
-            .x_desc("size of the request, by powers of two")
-            .y_desc("bytes (% of all)")
-            .draw()?;
+        let what = "size of the request, by powers of two";
+        let bytes = ("bytes (% of all)", Scale::Linear(5));
+        axes_labelled(&mut chart, (what, labels, &|bin| power(*bin)), bytes)?;
         chart.draw_series(
             (first..=last)
                 .filter(|bin| counts.bytes[*bin] > 0)

@@ -7,7 +7,7 @@ use vramlab_sim::report::Report;
 use super::scale::bytes;
 use crate::analysis::lives::Lives;
 use crate::failure::Failure;
-use crate::job::{Input, Place, Times, run_reported};
+use crate::job::{Input, Place, run_reported};
 use crate::row::Row;
 
 /// A run that a picture is made of.
@@ -50,11 +50,6 @@ impl Subject<'_, '_> {
             return Ok(None);
         }
         Lives::read(self.input).map(|lives| Some(lives).filter(|lives| lives.sequences == 0))
-    }
-
-    /// Do its times mean anything?
-    pub fn timed(&self) -> bool {
-        self.input.times != Times::None
     }
 
     /// Words under a title: what ran, on what.

@@ -3,7 +3,7 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `columns` | time is cut into [`COLUMNS`]; of each the moment with most live bytes is shown, and the most that was reserved: no peak is lost |
-//! | `time` | simulated time where an input has times, else the number of the op |
+//! | `time` | simulated time where requests arrive and are answered; else the number of the op, since a host that runs ahead asks for much at one moment, and then waits |
 //! | `live` | what was placed and is not freed: a request that was refused is none |
 //! | `category` | as [`crate::analysis::category`] tells; one for all where ops depend on answers or have sequences |
 
@@ -13,7 +13,7 @@ use vramlab_sim::op::Op;
 use vramlab_sim::units::BufferId;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Sheet, axes, colour};
+use super::sheet::{Key, Look, Scale, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::analysis::category::{CATEGORIES, Categories, Category};
@@ -42,6 +42,8 @@ struct Column {
     seen: bool,
     live: [u64; CATEGORIES.len()],
     total: u64,
+    /// Live after its last op, and reserved then.
+    after: ([u64; CATEGORIES.len()], u64),
     reserved: u64,
     refused: u64,
 }
@@ -109,6 +111,7 @@ impl Observer for Watch<'_> {
         if !column.seen || total > column.total {
             (column.live, column.total, column.seen) = (self.now.live, total, true);
         }
+        column.after = (self.now.live, seen.held.reserved);
         column.reserved = column.reserved.max(seen.held.reserved);
         column.refused += u64::from(refused);
     }
@@ -119,7 +122,7 @@ impl Observer for Watch<'_> {
 /// # Errors
 /// Bad input, a run that did not come to its end, or one of several devices.
 pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
-    let (row, _) = subject.run(None)?;
+    let (row, report) = subject.run(None)?;
     if !row.devices.is_empty() {
         let numbers: Vec<String> = row.devices.keys().map(ToString::to_string).collect();
         return Err(subject.bad(&format!(
@@ -129,7 +132,7 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
     }
     let lives = subject.lives()?;
     let categories = lives.as_ref().map(|lives| Categories::of(lives, subject.input));
-    let timed = subject.timed() && row.time_ns > 0;
+    let timed = !report.done.is_empty() && row.time_ns > 0;
     let mut watch = Watch {
         known: lives.as_ref().zip(categories.as_ref()),
         timed,
@@ -146,14 +149,14 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
     Ok(Picture { title, svg, data: shown.data(by_category) })
 }
 
-/// A column in which nothing happened is as the one before ended, as far as is known.
+/// A column in which nothing happened is as the one before ended.
 fn filled(mut columns: Vec<Column>) -> Vec<Column> {
-    let mut last = Column::default();
+    let mut after = Column::default().after;
     for column in &mut columns {
         if column.seen {
-            last = *column;
+            after = column.after;
         } else {
-            *column = Column { seen: false, refused: 0, ..last };
+            (column.live, column.reserved) = after;
         }
     }
     columns
@@ -247,7 +250,8 @@ impl Shown<'_> {
                 true => format!("simulated time ({})", self.unit_x().name),
                 false => "ops, in order".to_owned(),
             };
-            axes(&mut chart, &x, &format!("memory ({})", unit.name))?;
+            let y = format!("memory ({})", unit.name);
+            axes(&mut chart, (&x, Scale::Linear(9)), (&y, Scale::Linear(7)))?;
             let mut below = vec![0_u64; COLUMNS];
             for category in self.categories() {
                 let above: Vec<u64> = self
