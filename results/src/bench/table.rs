@@ -1,6 +1,7 @@
 //! Benchmarks as tables: one for each group, with a picture; and as records, one line for each benchmark.
 
 use polars::prelude::{Column, DataFrame, NamedFrom, Series};
+use polars_io::prelude::{CsvWriter, SerWriter};
 use serde::Serialize;
 
 use super::read::Benchmark;
@@ -77,6 +78,18 @@ pub fn frame(records: &[Record]) -> Result<DataFrame, Failure> {
     ];
     DataFrame::new(records.len(), columns)
         .map_err(|error| Failure::input(format!("the benchmarks: {error}")))
+}
+
+/// The records as CSV, its columns in the frame's order.
+///
+/// # Errors
+/// None that an input can cause.
+pub fn csv(records: &[Record]) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    CsvWriter::new(&mut text)
+        .finish(&mut frame(records)?)
+        .map_err(|error| Failure::input(format!("the benchmarks: {error}")))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// All groups as one page; `again` is the command that makes it.

@@ -9,7 +9,7 @@ use crate::bench::{against, read, table};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::write_data;
-use crate::output::{Format, to_csv, to_json, write_whole};
+use crate::output::{Format, to_json, write_whole};
 use crate::tables::{latex, text};
 
 /// Arguments.
@@ -53,7 +53,7 @@ pub fn run(args: &BenchArgs, common: &Common) -> Outcome {
             }
             write_data(&table::frame(&records)?, &out.join("bench.parquet"))?;
             let texts = [
-                ("csv", to_csv(&records)),
+                ("csv", table::csv(&records)?),
                 ("json", to_json(&records)),
                 ("md", text::text(&page, true)),
                 ("tex", latex::latex(&page)),
@@ -71,7 +71,7 @@ pub fn run(args: &BenchArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Table => text::text(&page, false),
         Format::Markdown => text::text(&page, true),
-        Format::Csv => to_csv(&records),
+        Format::Csv => table::csv(&records)?,
         Format::Json => to_json(&records),
     })?;
     Ok(Code::Done)

@@ -6,9 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::scale;
-use super::sheet::{
-    Area, Drawn, Key, LABEL, Look, Scale, Sheet, WIDTH, across, colour, font, text,
-};
+use super::sheet::{Area, Drawn, Key, LABEL, Look, Sheet, WIDTH, across, colour, font, text};
 use super::{Data, Picture};
 use crate::failure::Failure;
 use crate::output::{fold, plain};
@@ -158,7 +156,8 @@ impl Bars {
                 .y_label_area_size(self.label_width());
             let y = 0.0..self.bars.len() as f64;
             if self.log {
-                self.chart(area, &mut builder.build_cartesian_2d((from..to).log_scale(), y)?, from)
+                let log = (from..to).log_scale().with_key_points(scale::log_ticks(from, to));
+                self.chart(area, &mut builder.build_cartesian_2d(log, y)?, from)
             } else {
                 self.chart(area, &mut builder.build_cartesian_2d(from..to, y)?, 0.0)
             }
@@ -180,9 +179,7 @@ impl Bars {
             self.name,
             if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) }
         );
-        let (begin, end) = self.range();
-        let scale = if self.log { Scale::Log(begin, end) } else { Scale::Linear(7) };
-        across(chart, (&what, scale))?;
+        across(chart, &what)?;
         let rows = || self.bars.iter().zip((0..self.bars.len()).rev().map(|row| row as f64));
         chart.draw_series(rows().map(|(bar, row)| {
             Rectangle::new([(from, row + 0.18), (bar.value, row + 0.82)], colour::SKY.filled())

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use rayon::prelude::*;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Scale, Sheet, axes, colour};
+use super::sheet::{Key, Look, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -88,7 +88,7 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
             .build_cartesian_2d(begin..end, low..high)?;
         let x = format!("memory of the device, without the context ({})", unit.name);
         let y = format!("peak reserved ({})", unit.name);
-        axes(&mut chart, (&x, Scale::Linear(9)), (&y, Scale::Linear(7)))?;
+        axes(&mut chart, &x, &y)?;
         let at = unit.of(floor);
         let grey = colour::GREY.stroke_width(2);
         chart.draw_series(DashedLineSeries::new([(begin, at), (end, at)], 8, 6, grey))?;

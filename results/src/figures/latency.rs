@@ -9,7 +9,7 @@
 use plotters::prelude::*;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, LABEL, Look, Scale, Sheet, axes, colour};
+use super::sheet::{Key, LABEL, Look, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -76,16 +76,16 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
     sheet.legend = keys.collect();
     let svg = sheet.draw(|area| {
         let (from, to) = (x(least) / 1.1, x(most) * 1.1);
+        let ends = (from..to).log_scale().with_key_points(scale::log_ticks(from, to));
         let mut chart = ChartBuilder::on(area)
             .margin_right(30)
             .margin_left(10)
             .margin_top(6)
             .x_label_area_size(58)
             .y_label_area_size(84)
-            .build_cartesian_2d((from..to).log_scale(), 0.0..1.02)?;
+            .build_cartesian_2d(ends, 0.0..1.02)?;
         let name = format!("from arrival to answer ({})", unit.name);
-        let shares = ("share of requests", Scale::Linear(7));
-        axes(&mut chart, (&name, Scale::Log(from, to)), shares)?;
+        axes(&mut chart, &name, "share of requests")?;
         for (share, name) in [(0.5, "P50"), (0.99, "P99")] {
             let line = [(from, share), (to, share)];
             let style = colour::GREY.stroke_width(1);
@@ -94,7 +94,7 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
             let at = (from * 1.02, share - 0.01);
             chart.draw_series([Text::new(name, at, style)])?;
         }
-        for (line, colour) in named() {
+        for ((line, colour), above) in named().zip((0..lines.len() as u32).rev()) {
             let points = line.points();
             // a step: the share is reached at its time
             let mut steps = Vec::with_capacity(2 * points.len());
@@ -103,7 +103,9 @@ pub fn picture(subjects: &[Subject<'_, '_>]) -> Result<Picture, Failure> {
                 steps.extend([(x(ns), before), (x(ns), share)]);
                 before = share;
             }
-            chart.draw_series(LineSeries::new(steps, colour.stroke_width(3)))?;
+            // a line that lies under others is broader, so that it is seen beside them
+            let style = colour.stroke_width(3 + 2 * above.min(3));
+            chart.draw_series(LineSeries::new(steps, style))?;
             let marks = [(line.quantile(50), 0.5), (line.quantile(99), 0.99)];
             chart.draw_series(
                 marks.map(|(ns, share)| Circle::new((x(ns), share), 6, colour.filled())),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use plotters::prelude::*;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Scale, Sheet, axes, colour};
+use super::sheet::{Key, Look, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::analysis::causes::{Judged, What};
@@ -141,7 +141,7 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
             .y_label_area_size(84)
             .build_cartesian_2d(0.0..(last + 1) as f64, 0.0..unit.of(end.max(1)))?;
         let y = format!("address, segments end to end ({})", unit.name);
-        axes(&mut chart, ("ops, in order", Scale::Linear(9)), (&y, Scale::Linear(7)))?;
+        axes(&mut chart, "ops, in order", &y)?;
         chart.draw_series(marks.iter().map(|mark| {
             let x = [mark.from_column, mark.to_column].map(|column| begins[column] as f64);
             let y = [mark.from, mark.to].map(|bytes| unit.of(bytes));

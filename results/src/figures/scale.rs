@@ -83,7 +83,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     match share {
         _ if part == 0 || part == whole => format!("{share:.0} %"),
         share if share < 1.0 => "less than 1 %".to_owned(),
-        share if share > 99.0 => "more than 99 %".to_owned(),
+        share if share > 99.0 && part < whole => "more than 99 %".to_owned(),
         share => format!("{share:.0} %"),
     }
 }
@@ -95,6 +95,23 @@ pub fn tick(value: f64) -> String {
     }
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Powers of ten beyond which a logarithmic axis has labels at these alone.
+const DECADES_MAX: usize = 3;
+
+/// Labels of a logarithmic axis: 1, 2 and 5 of each power of ten, or only the powers where there are many.
+pub fn log_ticks(from: f64, to: f64) -> Vec<f64> {
+    let within = |digit: u32| -> Vec<f64> {
+        let all = (-30..30).filter_map(|power| format!("{digit}e{power}").parse().ok());
+        all.filter(|value| (from..=to).contains(value)).collect()
+    };
+    let mut ticks = within(1);
+    if ticks.len() <= DECADES_MAX {
+        ticks.extend([within(2), within(5)].concat());
+        ticks.sort_by(f64::total_cmp);
+    }
+    ticks
 }
 
 /// The end of an axis that begins at 0: a little beyond the largest value.
@@ -124,11 +141,17 @@ mod tests {
         assert_eq!(percent(0, 9), "0 %");
         assert_eq!(percent(1, 9000), "less than 1 %");
         assert_eq!(percent(8999, 9000), "more than 99 %");
-        assert_eq!(percent(0, 0), "0 %");
+        assert_eq!((percent(0, 0), percent(3, 2)), ("0 %".into(), "150 %".into()));
         assert_eq!(
             (three(0.5), three(12.34), three(1234.5)),
             ("0.500".into(), "12.3".into(), "1234".into())
         );
+    }
+
+    #[test]
+    fn logarithmic_axes_have_labels_within_them() {
+        assert_eq!(log_ticks(14.0, 1100.0), [20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(log_ticks(0.09, 1.1e4), [0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]);
     }
 
     #[test]

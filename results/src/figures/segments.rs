@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::map::{NO_LAYOUT, SHADES, Shade, legend};
 use super::scale::{self, Unit};
-use super::sheet::{LABEL, Scale, Sheet, WIDTH, across, colour, font, text};
+use super::sheet::{LABEL, Sheet, WIDTH, across, colour, font, text};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::analysis::causes::{Judged, Segment};
@@ -138,7 +138,7 @@ pub fn picture(subject: &Subject<'_, '_>, when: When) -> Result<Picture, Failure
             .y_label_area_size((names * 10 + 16).min(WIDTH / 3))
             .build_cartesian_2d(0.0..unit.of(longest.max(1)), 0.0..lines.len() as f64)?;
         let what = format!("bytes of the segment ({})", unit.name);
-        across(&mut chart, (&what, Scale::Linear(7)))?;
+        across(&mut chart, &what)?;
         let offset = area.get_base_pixel();
         for (line, row) in lines.iter().zip((0..lines.len()).rev()) {
             let row = row as f64;

@@ -131,7 +131,11 @@ impl Sheet {
     /// None that an input can cause.
     pub fn draw(&self, charts: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Failure> {
         let lines = |text: &str, most| -> Vec<String> {
-            fold(text, most).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+            fold(&joined(text), most)
+                .lines()
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .collect()
         };
         let (title, words) = (lines(&self.title, TITLE_CHARS), lines(&self.words, WORDS_CHARS));
         let legend = self.legend_rows();
@@ -186,6 +190,24 @@ impl Sheet {
         }
         rows
     }
+}
+
+/// A number and its unit stay on one line.
+fn joined(text: &str) -> String {
+    const UNITS: [&str; 12] =
+        ["B", "KiB", "MiB", "GiB", "TiB", "MB", "GB", "%", "ns", "µs", "ms", "s"];
+    let mut out = String::new();
+    for word in text.split(' ') {
+        let unit = word.trim_end_matches([',', ';', ':', ')', '.']);
+        let joins = out.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
+        out += match out.is_empty() {
+            true => "",
+            false if joins => "\u{a0}",
+            false => " ",
+        };
+        out += word;
+    }
+    out
 }
 
 /// What a screen reader says of it.
@@ -266,53 +288,20 @@ fn swatch(area: &Area<'_>, key: &Key, (x, y): (i32, i32)) -> Drawn {
     text(area, &key.text, (x + 34, y), &font(WORDS, colour::BLACK))
 }
 
-/// How an axis is labelled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scale {
-    /// About so many labels.
-    Linear(usize),
-    /// From and to: 1, 2 and 5 of each power of ten, or only the powers where there are many.
-    Log(f64, f64),
-}
-
-/// Powers of ten beyond which a logarithmic axis has labels at these alone.
-const DECADES_MAX: f64 = 3.0;
-
-impl Scale {
-    /// How many labels the drawing library is asked for: of a logarithmic axis it gives all digits only if there is room for ten each.
-    fn labels(self) -> usize {
-        match self {
-            Self::Linear(count) => count,
-            Self::Log(from, to) => {
-                let decades = (to / from).log10();
-                if decades > DECADES_MAX { 9 } else { 10 * (decades.floor().max(1.0) as usize) }
-            }
-        }
-    }
-
-    fn label(self, value: f64) -> String {
-        let digit = format!("{value:.0e}");
-        match self {
-            Self::Log(..) if !digit.starts_with(['1', '2', '5']) => String::new(),
-            _ => scale::tick(value),
-        }
-    }
-}
-
-/// Draws the axes of a chart with a pale grid: what each is, and how it is labelled.
+/// Draws the axes of a chart with a pale grid, and what each is.
 ///
 /// # Errors
 /// None that an input can cause.
 pub fn axes<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
-    (x, x_scale): (&str, Scale),
-    (y, y_scale): (&str, Scale),
+    x: &str,
+    y: &str,
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    axes_labelled(chart, (x, x_scale.labels(), &|x| x_scale.label(*x)), (y, y_scale))
+    axes_labelled(chart, (x, 9, &|x| scale::tick(*x)), y)
 }
 
 /// What an axis is, about how many labels it has, and what they say.
@@ -325,7 +314,7 @@ pub type Labels<'r> = (&'r str, usize, &'r dyn Fn(&f64) -> String);
 pub fn axes_labelled<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     (x, labels, label): Labels<'_>,
-    (y, y_scale): (&str, Scale),
+    y: &str,
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -337,9 +326,9 @@ where
         .bold_line_style(colour::PALE)
         .axis_style(colour::DARK)
         .x_labels(labels)
-        .y_labels(y_scale.labels())
+        .y_labels(7)
         .x_label_formatter(&|x| label(x))
-        .y_label_formatter(&|y| y_scale.label(*y))
+        .y_label_formatter(&|y| scale::tick(*y))
         .label_style(("sans-serif", LABEL))
         .axis_desc_style(("sans-serif", LABEL + 1))
         .x_desc(x)
@@ -354,7 +343,7 @@ where
 /// None that an input can cause.
 pub fn across<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
-    (x, x_scale): (&str, Scale),
+    x: &str,
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -366,9 +355,9 @@ where
         .light_line_style(TRANSPARENT)
         .bold_line_style(colour::PALE)
         .axis_style(colour::DARK)
-        .x_labels(x_scale.labels())
+        .x_labels(7)
         .y_labels(0)
-        .x_label_formatter(&|x| x_scale.label(*x))
+        .x_label_formatter(&|x| scale::tick(*x))
         .label_style(("sans-serif", LABEL))
         .axis_desc_style(("sans-serif", LABEL + 1))
         .x_desc(x)
@@ -387,6 +376,12 @@ mod tests {
         assert!(!svg.contains("<script"), "{svg}");
         assert!(svg.contains("<title>&lt;script&gt; &amp; \\u{1b}[31m</title>"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn numbers_keep_their_units() {
+        let text = joined("at 1.03 s (before), 9 requests, 16 GiB");
+        assert_eq!(text, "at 1.03\u{a0}s (before), 9 requests, 16\u{a0}GiB");
     }
 
     #[test]

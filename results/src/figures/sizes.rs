@@ -10,7 +10,7 @@ use vramlab_sim::engine::{Observer, Seen};
 use vramlab_sim::op::Op;
 
 use super::scale;
-use super::sheet::{HEIGHT, Scale, Sheet, axes_labelled, colour};
+use super::sheet::{HEIGHT, Sheet, axes_labelled, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::failure::Failure;
@@ -94,8 +94,7 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
             .y_label_area_size(90)
             .build_cartesian_2d(x.clone(), (0.5..high).log_scale())?;
         let labels = ((last - first + 1) / (last - first).div_ceil(9).max(1)).max(2);
-        let counts_axis = ("requests", Scale::Linear(5));
-        axes_labelled(&mut chart, ("", labels, &|_| String::new()), counts_axis)?;
+        axes_labelled(&mut chart, ("", labels, &|_| String::new()), "requests")?;
         let bars = (first..=last).filter(|bin| counts.count[*bin] > 0);
         chart
             .draw_series(bars.map(|bin| bar(bin, (0.5, counts.count[bin] as f64), colour::BLUE)))?;
@@ -110,8 +109,7 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
             .y_label_area_size(90)
             .build_cartesian_2d(x, 0.0..scale::end(most))?;
         let what = "size of the request, by powers of two";
-        let bytes = ("bytes (% of all)", Scale::Linear(5));
-        axes_labelled(&mut chart, (what, labels, &|bin| power(*bin)), bytes)?;
+        axes_labelled(&mut chart, (what, labels, &|bin| power(*bin)), "bytes (% of all)")?;
         chart.draw_series(
             (first..=last)
                 .filter(|bin| counts.bytes[*bin] > 0)

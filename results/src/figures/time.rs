@@ -13,7 +13,7 @@ use vramlab_sim::op::Op;
 use vramlab_sim::units::BufferId;
 
 use super::scale::{self, Unit};
-use super::sheet::{Key, Look, Scale, Sheet, axes, colour};
+use super::sheet::{Key, Look, Sheet, axes, colour};
 use super::subject::Subject;
 use super::{Data, Picture};
 use crate::analysis::category::{CATEGORIES, Categories, Category};
@@ -215,6 +215,10 @@ impl Shown<'_> {
         if by_category { category.text() } else { "live" }
     }
 
+    const fn colour(category: Category, by_category: bool) -> RGBColor {
+        if by_category { colour_of(category) } else { colour::SKY }
+    }
+
     fn x(&self, column: usize) -> f64 {
         let unit = self.unit_x();
         unit.of(self.end + 1) * column as f64 / COLUMNS as f64
@@ -230,7 +234,7 @@ impl Shown<'_> {
         let mut sheet = Sheet::new(title, words);
         for category in self.categories() {
             let name = Self::name(category, by_category);
-            sheet.legend.push(Key::new(name, colour_of(category), Look::Area));
+            sheet.legend.push(Key::new(name, Self::colour(category, by_category), Look::Area));
         }
         sheet.legend.push(Key::new("reserved", colour::BLACK, Look::Line));
         sheet.legend.push(Key::new("live floor", colour::VERMILLION, Look::Dashed));
@@ -251,7 +255,7 @@ impl Shown<'_> {
                 false => "ops, in order".to_owned(),
             };
             let y = format!("memory ({})", unit.name);
-            axes(&mut chart, (&x, Scale::Linear(9)), (&y, Scale::Linear(7)))?;
+            axes(&mut chart, &x, &y)?;
             let mut below = vec![0_u64; COLUMNS];
             for category in self.categories() {
                 let above: Vec<u64> = self
@@ -262,7 +266,7 @@ impl Shown<'_> {
                     .collect();
                 let mut outline = self.steps(&above, unit);
                 outline.extend(self.steps(&below, unit).into_iter().rev());
-                let fill = colour_of(category).filled();
+                let fill = Self::colour(category, by_category).filled();
                 chart.draw_series([Polygon::new(outline, fill)])?;
                 below = above;
             }
