@@ -253,6 +253,15 @@ fn the_same_bytes_come_out_whatever_the_threads() {
     assert!(picture("a.svg", "1") == picture("b.svg", "2"));
 }
 
+/// The README's picture is what the command draws, on every machine.
+#[test]
+fn the_picture_of_the_readme_is_drawn_again() {
+    let drawn = draw(&["map", &example("bert_b8_s128_fp32_python_stacks.pickle.gz")]);
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/pictures/map.svg");
+    let kept = std::fs::read_to_string(kept).expect("the picture");
+    assert!(kept == drawn.svg, "draw it again, with the command that README.md shows");
+}
+
 #[test]
 fn what_has_nothing_to_show_says_so() {
     let folder = Folder::new();
@@ -348,7 +357,7 @@ fn a_table_has_its_pictures_and_makes_what_is_missing_again() {
 fn mistakes_in_an_experiments_pictures_are_told_with_their_line() {
     let folder = Folder::new();
     for (from, to, message) in [
-        ("kind = \"map\"", "kind = \"mop\"", "line 3"),
+        ("kind = \"map\"", "kind = \"mop\"", "line 27: unknown variant"),
         ("runs = [\"loop_torch\"]", "runs = [\"loop_*\"]", "2 runs, expected one run"),
         ("runs = [\"loop_torch\"]", "runs = [\"lop_torch\"]", "no run is called \"lop_torch\""),
         ("figure = \"peak_reserved / 2^20\"\n", "", "expected figure and name"),

@@ -93,6 +93,36 @@ pub fn legend(seen: impl Fn(Shade) -> bool) -> Vec<Key> {
 /// What is said of a strategy that does not tell.
 pub const NO_LAYOUT: &str = "the strategy cannot tell what is where, or shows memory twice; torch.caching and the classic ones tell";
 
+/// A state in what a map shows of it: far less than the whole, of which there would be many at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// Address and size.
+    segments: Vec<(u64, u64)>,
+    /// Address, size and shade of pieces; neighbours of one shade are one.
+    pieces: Vec<(u64, u64, Shade)>,
+}
+
+impl State {
+    fn of(judged: &Judged) -> Self {
+        let mut state = Self::default();
+        for segment in &judged.segments {
+            state.segments.push((segment.address, segment.size));
+            for piece in &segment.pieces {
+                let shade = Shade::of(piece.what);
+                match state.pieces.last_mut() {
+                    Some((address, size, last))
+                        if *last == shade && *address + *size == piece.address =>
+                    {
+                        *size += piece.size;
+                    }
+                    _ => state.pieces.push((piece.address, piece.size, shade)),
+                }
+            }
+        }
+        state
+    }
+}
+
 /// A rectangle of the map: columns and bytes, from and to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
@@ -117,14 +147,16 @@ pub fn picture(subject: &Subject<'_, '_>) -> Result<Picture, Failure> {
     let mut ops = BTreeSet::from([0, run.peak_op, last]);
     ops.extend(run.first_oom);
     ops.extend((0..COLUMNS).map(|n| last / COLUMNS * n + last % COLUMNS * n / COLUMNS));
-    let mut states: Vec<(u64, Judged)> = Vec::new();
     let ops: Vec<u64> = ops.into_iter().collect();
-    run.moments(input, spec, place, &lives, &ops, &mut |op, judged| states.push((op, judged)))?;
     let worst = run.first_oom.unwrap_or(run.peak_op);
-    let Some((_, judged)) = states.iter().find(|(op, _)| *op == worst) else {
-        return Err(subject.bad(NO_LAYOUT));
-    };
-    let title = title(judged, run.first_oom.is_some());
+    let (mut states, mut told): (Vec<(u64, State)>, _) = (Vec::new(), None);
+    run.moments(input, spec, place, &lives, &ops, &mut |op, judged| {
+        states.push((op, State::of(&judged)));
+        if op == worst {
+            told = Some(title(&judged, run.first_oom.is_some()));
+        }
+    })?;
+    let title = told.ok_or_else(|| subject.bad(NO_LAYOUT))?;
     let marks = marks(&states);
     let end = marks.iter().map(|mark| mark.to).max().unwrap_or(0);
     let unit = Unit::bytes(end);
@@ -168,11 +200,10 @@ fn title(judged: &Judged, failed: bool) -> String {
 }
 
 /// Rules `columns` and `rows`.
-fn marks(states: &[(u64, Judged)]) -> Vec<Mark> {
-    let all: Vec<(u64, Judged)> = Vec::new();
-    let segments = states.iter().flat_map(|(_, judged)| &judged.segments);
-    let ranges: Vec<(u64, u64)> = segments.map(|segment| (segment.address, segment.size)).collect();
-    let map = Stretches::of(&ranges, &all);
+fn marks(states: &[(u64, State)]) -> Vec<Mark> {
+    let segments = states.iter().flat_map(|(_, state)| &state.segments);
+    let ranges: Vec<(u64, u64)> = segments.copied().collect();
+    let map = Stretches::of(&ranges, &[]);
     let last = ranges.iter().max_by_key(|(address, size)| address.saturating_add(*size));
     let end = last.map_or(0, |(address, size)| map.place(*address) + size);
     let mut rows = ROWS;
@@ -185,12 +216,12 @@ fn marks(states: &[(u64, Judged)]) -> Vec<Mark> {
     }
 }
 
-fn marks_in(states: &[(u64, Judged)], map: &Stretches, end: u64, rows: usize) -> Vec<Mark> {
+fn marks_in(states: &[(u64, State)], map: &Stretches, end: u64, rows: usize) -> Vec<Mark> {
     let border = |row: usize| (u128::from(end) * row as u128 / rows as u128) as u64;
     let mut done: Vec<Mark> = Vec::new();
     let mut open: Vec<Mark> = Vec::new();
-    for (column, (_, judged)) in states.iter().enumerate() {
-        let shades = column_of(judged, map, end, rows);
+    for (column, (_, state)) in states.iter().enumerate() {
+        let shades = column_of(state, map, end, rows);
         let mut now: Vec<Mark> = Vec::new();
         let mut row = 0;
         while row < rows {
@@ -227,18 +258,18 @@ fn marks_in(states: &[(u64, Judged)], map: &Stretches, end: u64, rows: usize) ->
 }
 
 /// What is shown in each row.
-fn column_of(judged: &Judged, map: &Stretches, end: u64, rows: usize) -> Vec<Option<Shade>> {
+fn column_of(state: &State, map: &Stretches, end: u64, rows: usize) -> Vec<Option<Shade>> {
     let mut bytes = vec![[0_u64; SHADES.len()]; rows];
     let row_of =
         |at: u64| ((u128::from(at) * rows as u128 / u128::from(end.max(1))) as usize).min(rows - 1);
-    for piece in judged.segments.iter().flat_map(|segment| &segment.pieces) {
-        let from = map.place(piece.address);
-        let to = from + piece.size;
+    for (address, size, shade) in &state.pieces {
+        let from = map.place(*address);
+        let to = from + size;
         let (first, last) = (row_of(from), row_of(to.saturating_sub(1).max(from)));
         for (row, bytes) in bytes.iter_mut().enumerate().take(last + 1).skip(first) {
             let begin = (u128::from(end) * row as u128).div_ceil(rows as u128) as u64;
             let next = (u128::from(end) * (row as u128 + 1)).div_ceil(rows as u128) as u64;
-            bytes[Shade::of(piece.what) as usize] += to.min(next).saturating_sub(from.max(begin));
+            bytes[*shade as usize] += to.min(next).saturating_sub(from.max(begin));
         }
     }
     let most = |bytes: &[u64; SHADES.len()]| {
