@@ -70,7 +70,10 @@ impl Bars {
         else {
             return self.name.clone();
         };
-        let tell = |bar: &Bar| format!("{}{unit} ({})", scale::three(bar.value), bar.label);
+        let tell = |bar: &Bar| {
+            let label = bar.label.strip_prefix('(').and_then(|label| label.strip_suffix(')'));
+            format!("{}{unit} ({})", scale::three(bar.value), label.unwrap_or(&bar.label))
+        };
         if self.bars.len() == 1 {
             return format!("{}: {}", self.name, tell(least));
         }
@@ -90,20 +93,18 @@ impl Bars {
         format!("{}: from {} to {}{times}", self.name, tell(first), tell(last))
     }
 
-    /// The scale's ends.
+    /// The scale's ends. An interval that reaches below it is cut there: what is counted is not below 0.
     fn range(&self) -> (f64, f64) {
-        let all = self.bars.iter().flat_map(|bar| {
-            let (low, high) = bar.interval.unwrap_or((bar.value, bar.value));
-            [bar.value, low, high]
-        });
-        let all: Vec<f64> = all.chain(self.claimed.iter().copied()).collect();
-        let most = all.iter().copied().fold(0.0, f64::max);
+        let high = |bar: &Bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value));
+        let values: Vec<f64> =
+            self.bars.iter().map(|bar| bar.value).chain(self.claimed.iter().copied()).collect();
+        let most = self.bars.iter().map(high).chain(values.iter().copied()).fold(0.0, f64::max);
         if self.log {
-            let positive = all.iter().copied().filter(|value| *value > 0.0);
+            let positive = values.iter().copied().filter(|value| *value > 0.0);
             let least = positive.fold(most, f64::min);
             return (least / 2.0, most * 1.2);
         }
-        let least = all.iter().copied().fold(0.0, f64::min);
+        let least = values.iter().copied().fold(0.0, f64::min);
         match least < 0.0 {
             true => (scale::end(-least).copysign(-1.0), scale::end(most)),
             false => (0.0, scale::end(most)),
@@ -256,4 +257,58 @@ fn lines(label: &str) -> Vec<String> {
         *last = last.chars().take(LABEL_CHARS - 1).chain(['…']).collect();
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bars(values: &[f64], log: bool) -> Bars {
+        let bar = |value: &f64| Bar {
+            label: format!("({value})"),
+            value: *value,
+            interval: Some((value - 3.0, value + 3.0)),
+        };
+        Bars {
+            name: "n".to_owned(),
+            bars: values.iter().map(bar).collect(),
+            log,
+            ..Bars::default()
+        }
+    }
+
+    #[test]
+    fn scales_hold_bars_intervals_and_claims() {
+        assert_eq!(bars(&[1.0, 2.0], false).range(), (0.0, 5.0 * 1.06));
+        let claimed = Bars { claimed: vec![100.0], ..bars(&[1.0], false) };
+        assert_eq!(claimed.range(), (0.0, 106.0));
+        assert_eq!(bars(&[-50.0, 2.0], false).range(), (-53.0, 5.0 * 1.06));
+        assert_eq!(bars(&[1.0, 10.0], true).range(), (0.5, 13.0 * 1.2));
+    }
+
+    #[test]
+    fn titles_tell_the_least_and_the_greatest() {
+        assert_eq!(bars(&[4.0, 2.0], false).title(), "n: from 2 (2) to 4 (4), 2 times");
+        assert_eq!(bars(&[2.0, 2.0], false).title(), "n: 2 in all 2");
+        assert_eq!(bars(&[2.0], false).title(), "n: 2 (2)");
+        let most = Bars { more_is_better: true, ..bars(&[4.0, 2.0], false) };
+        assert_eq!(most.title(), "n: from 4 (4) to 2 (2), 2 times");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_an_error() {
+        for (values, log) in [(vec![], false), (vec![f64::NAN], false), (vec![0.0], true)] {
+            assert!(bars(&values, log).picture().is_err(), "{values:?}");
+        }
+        assert!(bars(&[1.0; BARS_MAX + 1], false).picture().is_err());
+        assert!(bars(&[1.0; BARS_MAX], false).picture().is_ok());
+    }
+
+    #[test]
+    fn long_labels_are_two_lines_at_most() {
+        let label = ["word,"; 30].join(" ");
+        let found = lines(&label);
+        assert_eq!(found.len(), 2);
+        assert!(found[1].ends_with('…') && found.iter().all(|l| l.chars().count() <= LABEL_CHARS));
+    }
 }
