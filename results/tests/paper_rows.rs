@@ -189,7 +189,7 @@ impl Idle {
 }
 
 /// ovg-project/kvcached `benchmarks/bench_idle_footprint`, README: pages in use when nothing runs any more, Qwen3-4B (36 layers, 64 blocks a page), 1000 blocks cached:
-/// 27 after 4000 requests of which 32 run, 27 after 5000 of which 96 run, both with 4 output tokens; 73 after 2500 with 16 to 256; before page-aware eviction (#390). The
+/// 27 after 4000 requests of which 32 run, 27 after 5000 of which 96 run, both with 4 output tokens; 73 after 2500 with 16 to 256; before page-aware eviction (#390); ours are 26, 25 and 62. The
 /// prompts of the first two are not given, and are the script's defaults here. Held to: the first two alike, the third two to three times as many.
 #[test]
 fn r9_answers_of_different_lengths_scatter_what_stays_cached() {
