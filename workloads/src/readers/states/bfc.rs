@@ -160,16 +160,22 @@ pub fn is_dump(text: &[u8]) -> bool {
 /// It cannot be read, a line of a dump is damaged, or there is no dump in it.
 pub fn read(input: impl Read, origin: &str) -> Result<Vec<BfcDump>, SourceError> {
     let mut lines = Lines::new(input, origin)?;
-    let mut log = Log::default();
+    let (mut log, mut cut) = (Log::default(), None);
     while lines.advance()? {
         match log.line(lines.line()) {
             // the log was cut within it
-            Err(_) if lines.unended() => break,
+            Err(what) if lines.unended() => {
+                cut = Some(lines.error(format!("{what}; the log ends early")));
+                break;
+            }
             done => done.map_err(|what| lines.error(what))?,
         }
     }
     let begun = log.dump.allocator.is_some();
     log.next_dump().map_err(|what| lines.error(what))?;
+    if let Some(error) = cut.filter(|_| log.dumps.is_empty()) {
+        return Err(error);
+    }
     if log.dumps.is_empty() {
         let early = if begun { "the log ends early: " } else { "" };
         let what = "found no bins, chunks or statistics, expected those of a BFC allocator";
@@ -462,10 +468,14 @@ W tensorflow/core/common_runtime/bfc_allocator.cc:277] ****_____xxxxxx
         assert_eq!(missing("2020-05"), ["4 of the 4 chunks that its bins count", statistics]);
         assert_eq!(missing("69648384")[0], "3 of the 4 chunks that its bins count");
         assert_eq!(missing("MaxInUse:")[1], "the statistics MaxInUse, NumAllocs, MaxAllocSize");
-        for before in ["I tensorflow", "B in use in bin"] {
-            let error = cut(before).expect_err("nothing is left").to_string();
-            assert!(error.contains("the log ends early: found no bins"), "{error}");
-        }
+        let error = |before| cut(before).expect_err("nothing is left").to_string();
+        assert!(error("I tensorflow").contains("the log ends early: found no bins"));
+        let within = error("B in use in bin");
+        assert!(
+            within.contains("expected a bin with its counts")
+                && within.ends_with("; the log ends early"),
+            "{within}"
+        );
     }
 
     #[test]

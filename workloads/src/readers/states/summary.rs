@@ -127,7 +127,10 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, Source
         if lines.unended() && !line.trim_ascii_end().ends_with(b"|") {
             break; // the text was cut within it
         }
-        table.take(line).map_err(|what| lines.error(what))?;
+        match table.take(line) {
+            Err(_) if lines.unended() => break,
+            taken => taken.map_err(|what| lines.error(what))?,
+        }
     }
     if tables.iter().all(|table| table.rows.is_empty()) {
         let early = if tables.is_empty() { "" } else { "the text ends early: " };
