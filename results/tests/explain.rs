@@ -187,6 +187,46 @@ fn versions_that_lack_an_option_are_not_told_to_set_it() {
     assert!(explained.next.iter().all(|next| !next.text.contains("expandable_segments")));
 }
 
+/// 2.9 does not read the name that its own warning recommends (pytorch/pytorch#183387): it was pasted, and taken for in force.
+#[test]
+fn the_variable_that_is_pasted_is_one_that_the_version_reads() {
+    let first = |log: &str| message(&format!("{log}\n{TORCH}")).next[0].text.clone();
+    for (version, name) in [
+        ("2.1.0", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.9.1", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.10.0", "PYTORCH_ALLOC_CONF"),
+        ("2.15.0", "PYTORCH_ALLOC_CONF"),
+    ] {
+        let text = first(&format!("torch=={version}"));
+        assert!(text.starts_with(&format!("export {name}=expandable_segments:True")), "{text}");
+    }
+    let set = "PYTORCH_ALLOC_CONF=expandable_segments:True";
+    let text = first(&format!("torch==2.9.1\n{set}"));
+    assert!(
+        text.starts_with("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: "),
+        "{text}"
+    );
+    assert!(text.contains("does not read PYTORCH_ALLOC_CONF"), "{text}");
+    let text = first(&format!("torch==2.11.0\n{set}"));
+    assert!(text.starts_with("expandable segments are on already"), "{text}");
+    let hip = message(&format!("torch==2.12.0\n{}", TORCH.replace("CUDA out", "HIP out")));
+    let text = &hip.next[0].text;
+    assert!(text.starts_with("with ROCm 7.0 or later: export PYTORCH_ALLOC_CONF="), "{text}");
+}
+
+/// The new name was no setting, and the old one was advised beside it.
+#[test]
+fn the_share_of_jax_is_known_by_both_its_names() {
+    let text = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3221225472 bytes.";
+    let advises = |log: &str| {
+        let next = message(&format!("{log}{text}")).next;
+        next.iter().any(|next| next.text.contains("MEM_FRACTION=.95"))
+    };
+    assert!(advises(""));
+    assert!(!advises("XLA_PYTHON_CLIENT_MEM_FRACTION=.9\n"));
+    assert!(!advises("XLA_CLIENT_MEM_FRACTION=.9\n"));
+}
+
 #[test]
 fn several_messages_in_one_log_and_a_climb() {
     let failure = |allocated: &str| TORCH.replace("9.50 GiB", allocated);

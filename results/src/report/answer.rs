@@ -193,10 +193,13 @@ fn helps(seen: &Seen<'_>, table: &Table, own: &Trial) -> Said {
                 Bytes(new.peak_reserved)
             )
         };
+        let since =
+            best.since.as_ref().map(|release| format!(" PyTorch {release} or later reads it."));
         let text = format!(
-            "This setting: {gain}. Driver calls: {} instead of {}.",
+            "This setting: {gain}. Driver calls: {} instead of {}.{}",
             new.memory_calls(),
-            row.memory_calls()
+            row.memory_calls(),
+            since.unwrap_or_default()
         );
         return Said { about, text, paste: Some(best.paste.clone()) };
     }

@@ -2,6 +2,7 @@
 
 use super::Advice;
 use super::text::{Seen, ms};
+use crate::advise::ladder::RECORDS_SINCE;
 use crate::advise::trial::{HELPS_FROM, Trial};
 use crate::analysis::shares;
 use crate::job::Place;
@@ -26,7 +27,7 @@ pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
             format!("advice: leave out the settings {}\n{}", plain(&now.conf), helps(best, now))
         }
         Some(best) => {
-            format!("advice: {}\n{}", best.paste, helps(best, now))
+            format!("advice: {}\n{}{}", best.paste, helps(best, now), since(best))
                 + &what_comes_next(seen, best, now, &advice.place)
         }
         None if row.failed() > 0 => {
@@ -79,6 +80,16 @@ fn helps(best: &Trial, now: &Trial) -> String {
         ms(row.stall_total_ns)
     );
     format!("  {gain}\n  {cost}\n")
+}
+
+/// Which release the advice needs, where histories of older ones are recorded.
+fn since(best: &Trial) -> String {
+    match best.setting.since() {
+        Some((release @ (major, minor), option)) if release > RECORDS_SINCE => {
+            format!("  {option} is there since PyTorch {major}.{minor}; older ones refuse it\n")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Left of a device is next to nothing below this share of it.
@@ -215,6 +226,7 @@ mod tests {
             verdict: "",
             saved: Some(0),
             paste: format!("PASTE={conf}"),
+            since: None,
             setting: Setting::recorded(conf),
             digest: peak_mib,
             stopped: false,
