@@ -59,6 +59,38 @@ fn recorded_oom_messages() {
     assert!(differences.is_empty(), "{} differences, listed above", differences.len());
 }
 
+/// Each recorded text, cut at each byte: nobody panics, and no figure is told that the whole does not have.
+#[test]
+fn recorded_messages_cut_anywhere() {
+    let Some(folder) = shared::folder("traces/oom_messages") else { return };
+    let (mut cuts, mut wrong) = (0, Vec::new());
+    for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let message = |line: &str| -> String {
+            let record: Value = serde_json::from_str(line).expect("a record is JSON");
+            record["message"].as_str().unwrap_or_default().to_owned()
+        };
+        let texts: Vec<String> = match path.extension().and_then(|e| e.to_str()) {
+            Some("jsonl") => text.lines().filter(|l| !l.trim().is_empty()).map(message).collect(),
+            Some("txt") => vec![text],
+            _ => continue,
+        };
+        for text in texts {
+            cuts += text.len();
+            let found = damage::wrong_when_cut(&text);
+            if let Some(first) = found.first() {
+                wrong.push(format!("{} in {text:?}: {first}", found.len()));
+            }
+        }
+    }
+    println!(
+        "recorded_messages_cut_anywhere: {cuts} cuts, {} texts with other figures",
+        wrong.len()
+    );
+    assert!(cuts > 0 && wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// As PyTorch 2.2 to 2.8 says it; figures are ours.
 const TORCH: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 1 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 14.90 GiB memory in use. Of the allocated memory 9.50 GiB is allocated by PyTorch, and 4.75 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
 

@@ -97,7 +97,7 @@ fn of_recording(args: &FitArgs, specs: &[Spec], places: &[Place]) -> Result<Vec<
     let mut rows = Vec::new();
     for input in &all {
         let seeds = std::slice::from_ref(input);
-        rows.extend(each(specs, places, |spec, place| fit(seeds, spec, place, 0.0))?);
+        rows.extend(each(specs, places, |spec, place| fit(seeds, spec, place, (0.0, "recorded")))?);
     }
     if rows.is_empty() {
         let name = opened.name();
@@ -126,7 +126,8 @@ fn of_workload(
     places: &[Place],
 ) -> Result<Vec<Fit>, Failure> {
     let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
-    let error = error(workload, args)?;
+    let from = if args.measured.is_some() { "measured" } else { "none given" };
+    let error = (error(workload, args)?, from);
     let has_batch = workload.params.iter().any(|doc| doc.name == BATCH);
     each(specs, places, |spec, place| {
         let rates = Rates::of(&place.profile);
@@ -244,8 +245,8 @@ fn table(rows: &[Fit], of_model: bool, args: &FitArgs, markdown: bool) -> String
             "needs: the peak, {} more (the most that real runs of this model were above ours), and the device's context\n",
             percent(error)
         ),
-        (true, None) => "needs: the peak and the device's context. How far our models are from real runs is not in it: --measured DIR adds it\n".to_owned(),
-        (false, _) => "needs: the peak of the recorded requests, and the device's context. A recording's batch is what it is: fit a model for the largest\n".to_owned(),
+        (true, None) => "needs: the peak and the device's context, with a margin of 0 %: how far our models are from real runs is not in it, since no measured run was given; --measured DIR takes the margin from yours\n".to_owned(),
+        (false, _) => "needs: the peak of the recorded requests, and the device's context, with a margin of 0 %: the requests are known, and the allocator is replayed. A recording's batch is what it is: fit a model for the largest\n".to_owned(),
     };
     text
 }

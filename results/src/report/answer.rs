@@ -5,6 +5,7 @@ use vramlab_sim::units::Bytes;
 
 use super::history::shown;
 use super::what_if::Table;
+use crate::advise::climb::climb;
 use crate::advise::trial::{HELPS_FROM, Trial};
 use crate::analysis::category::Categories;
 use crate::analysis::causes::Judged;
@@ -50,6 +51,9 @@ pub fn answer(seen: &Seen<'_>, table: &Table, worst: Option<&(u64, Judged)>) -> 
     let about = if own.row.failed() > 0 { "why" } else { "what is lost" };
     say(about, why(seen, own, worst));
     say("what held the peak", holders(seen));
+    if let Some(climb) = climb(seen.lives) {
+        say("a climb", format!("Here {}.", climb.words()));
+    }
     all.push(helps(seen, table, own));
     let lives = seen.lives;
     if lives.gaps > 0 {
