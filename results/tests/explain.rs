@@ -198,6 +198,17 @@ fn a_server_that_fails_in_pytorch_is_told_what_its_cache_takes() {
     assert!(explained.next[0].text.contains("(now 0.95)"), "{:?}", explained.next);
 }
 
+/// The sum had a negative remainder "outside of this allocator".
+#[test]
+fn more_than_the_card_has_is_said_so() {
+    let text = "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 17.00 GiB already allocated; 0 bytes free; 19.00 GiB reserved in total by PyTorch)";
+    let explained = message(text);
+    assert_eq!(explained.verdict.name(), "over_capacity");
+    assert!(explained.sums.iter().all(|sum| !sum.contains("= -")), "{:?}", explained.sums);
+    let beyond = "this process 19 GiB + free 0 B - card 8 GiB = 11 GiB more than the card has";
+    assert!(explained.sums.iter().any(|sum| sum == beyond), "{:?}", explained.sums);
+}
+
 #[test]
 fn versions_that_lack_an_option_are_not_told_to_set_it() {
     let old = "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 3.00 GiB already allocated; 0 bytes free; 7.50 GiB reserved in total by PyTorch)";
