@@ -258,8 +258,10 @@ fn a_recording_with_steps_is_rewritten() {
 /// An option that was not to be changed was searched, and was missing in what was to be pasted.
 #[test]
 fn options_given_with_the_strategy_stay() {
-    let advise =
-        |spec: &str| rows(0, &["advise", &example(STACKS), "--strategy", spec, "--budget", "12"]).0;
+    let advise = |spec: &str| {
+        let args = ["advise", &example(STACKS), "--strategy", spec, "--budget", "12"];
+        of_kind(rows(0, &args).0, "setting")
+    };
     for row in advise("torch.caching:max_split_size_mb=200") {
         let (conf, paste) = (row["conf"].as_str(), row["paste"].as_str().expect("a text"));
         assert!(conf.is_some_and(|conf| !conf.contains("max_split_size_mb")), "{row}");

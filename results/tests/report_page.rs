@@ -332,9 +332,9 @@ fn models_and_comparisons_have_pages() {
     let (code, told, err) = report(&["churn", "--set", "allocs=2000"]);
     assert!(code == 0 && told.starts_with("churn\n"), "{told}{err}");
     let [one, two] = ["bert_b8_s128_fp32_python_stacks.pickle.gz", "resnet50_b32_fp32.pickle.gz"];
-    let (_, told, _) = report(&[&support::example(one), &support::example(two)]);
+    let (_, told, _) = report(&[&example(one), &example(two)]);
     assert!(told.contains(&format!("compared: Beside {one}: ")), "{told}");
-    let (code, _, err) = report(&[&support::example(one), "--passes", "amp"]);
+    let (code, _, err) = report(&[&example(one), "--passes", "amp"]);
     assert!(code == 2 && err.contains("a recording has none"), "{err}");
     let (code, _, err) = report(&["churn", "--passes", "amp"]);
     assert!(code == 2 && err.contains("models: "), "{err}");

@@ -149,7 +149,6 @@ fn million() -> Vec<u8> {
     let mut used: Vec<Option<(u64, usize)>> = vec![None; SLOTS as usize];
     let mut events = Vec::with_capacity(ENTRIES + 3);
     let mut time = 1_700_000_000_000_000_u64;
-    let add = |events: &mut Vec<Event<'_>>, one| events.push(one);
     events.push(Event {
         time_us: Some(time),
         size: SLOTS * SLOT,
@@ -162,17 +161,14 @@ fn million() -> Vec<u8> {
         match used[slot].take() {
             Some((size, _)) => {
                 for action in ["free_requested", "free_completed"] {
-                    add(
-                        &mut events,
-                        Event { action, addr, size, time_us: Some(time), stack: None },
-                    );
+                    events.push(Event { action, addr, size, time_us: Some(time), stack: None });
                 }
             }
             None => {
                 let (size, which) = (MIB + 512 * (1 + random(14_000)), random(300) as usize);
                 let (name, frames) = &stacks[which];
                 let stack = Some((name.as_str(), frames.as_slice()));
-                add(&mut events, Event { action: "alloc", addr, size, time_us: Some(time), stack });
+                events.push(Event { action: "alloc", addr, size, time_us: Some(time), stack });
                 used[slot] = Some((size, which));
             }
         }
@@ -187,8 +183,9 @@ fn million() -> Vec<u8> {
         }
         None => vec![(SLOT, false, None)],
     });
-    let held = Held { device: 0, address: BASE, blocks: blocks.collect() };
-    snapshot(&[events], &[held])
+    let held = [Held { device: 0, address: BASE, blocks: blocks.collect() }];
+    let histories = [events];
+    snapshot(&histories, &held)
 }
 
 /// Runs it; gives seconds, and the most memory that it held, in MB, as far as that can be seen.

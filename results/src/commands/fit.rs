@@ -17,7 +17,8 @@ use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fit::{Fit, fit, largest_batch};
 use crate::inputs;
-use crate::job::{Input, Place, Times, run_pair};
+use crate::job::{Input, Place, run_pair};
+use crate::made;
 use crate::measured;
 use crate::output::{Format, Grid, mib, percent, plain, to_csv, to_json};
 
@@ -162,18 +163,7 @@ fn of_workload(
 }
 
 fn input(workload: &'static Workload, params: &Params, seed: u64, rates: &Rates) -> Input<'static> {
-    let (params, rates) = (params.clone(), *rates);
-    let make = move || {
-        let source = (workload.build)(&params, seed, &rates).map_err(Failure::usage)?;
-        Ok(source as Box<dyn vramlab_sim::Source>)
-    };
-    Input {
-        seed: Some(seed),
-        accesses: workload.carries.accesses,
-        sequences: workload.carries.sequences,
-        times: Times::AsGiven,
-        ..Input::new(workload.name, Box::new(make))
-    }
+    made::untried(workload, params.clone(), seed, *rates, workload.name)
 }
 
 /// Rule `error`, over the set-ups of this workload.

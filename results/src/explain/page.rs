@@ -2,6 +2,7 @@
 
 use super::message::{Value, shown};
 use super::{Explained, Explanation};
+use crate::output::acts;
 
 /// Width of a line of a terminal, in characters.
 const LINE_CHARS: usize = 110;
@@ -93,9 +94,9 @@ fn folded(text: &str, indent: &str) -> String {
     out
 }
 
-/// What comes from a file may hold anything: control characters are shown as dots.
+/// What comes from a file may hold anything: characters that act are shown as dots.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
+    text.chars().map(|c| if acts(c) { '·' } else { c }).collect()
 }
 
 #[cfg(test)]
