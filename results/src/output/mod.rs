@@ -126,10 +126,14 @@ pub fn acts(c: char) -> bool {
     c.is_control() || turns
 }
 
-/// A text that may hold anything, for a terminal: characters that act are shown as dots, a long one is cut.
+/// A text that may hold anything, for a terminal: characters that act are shown as dots.
+pub fn still(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { '·' } else { c }).collect()
+}
+
+/// The same, cut where it is too long for a cell.
 pub fn plain(cell: &str) -> String {
-    let shown = |c: char| if acts(c) { '·' } else { c };
-    let mut text: String = cell.chars().map(shown).take(CELL_CHARS_MAX).collect();
+    let mut text: String = still(cell).chars().take(CELL_CHARS_MAX).collect();
     if cell.chars().nth(CELL_CHARS_MAX).is_some() {
         text.push('…');
     }

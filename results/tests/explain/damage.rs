@@ -75,12 +75,16 @@ pub(crate) fn wrong_when_cut(text: &str) -> Vec<String> {
             || whole.iter().any(|one| one.numbers.get(name) == Some(value))
     };
     let cuts: Vec<usize> = (0..text.len()).collect();
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let at = |cut: &usize| -> Vec<String> {
-        if text.as_bytes()[*cut].is_ascii_digit() {
-            let _survived = messages(&text.as_bytes()[..*cut]);
+        // within a number, or before its point
+        let point = matches!(bytes[*cut], b'.' | b',') && *cut > 0 && digit(*cut - 1);
+        if digit(*cut) || point && digit(*cut + 1) {
+            let _survived = messages(&bytes[..*cut]);
             return Vec::new();
         }
-        let all = messages(&text.as_bytes()[..*cut]);
+        let all = messages(&bytes[..*cut]);
         let figures = all.iter().flat_map(|one| one.numbers.iter());
         let wrong = figures.filter(|(name, value)| !stated(name, value));
         wrong.map(|(name, value)| format!("cut at {cut}: {name} {value:?}")).collect()
