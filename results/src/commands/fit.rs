@@ -17,11 +17,7 @@ use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fit::{Fit, fit, largest_batch};
 use crate::inputs;
-<<<<<<< HEAD
 use crate::job::{Input, Place, run_pair};
-=======
-use crate::job::{Input, Place, Times, run_pair};
->>>>>>> main
 use crate::made;
 use crate::measured;
 use crate::output::{Format, Grid, mib, percent, plain, to_csv, to_json};
@@ -132,13 +128,9 @@ fn of_workload(
     common: &Common,
 ) -> Result<Vec<Fit>, Failure> {
     let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
-<<<<<<< HEAD
+    made::remark_idle(workload, &params, common.quiet);
     let from = if args.measured.is_some() { "measured" } else { "none given" };
     let error = (error(workload, args)?, from);
-=======
-    made::remark_idle(workload, &params, common.quiet);
-    let error = error(workload, args)?;
->>>>>>> main
     let has_batch = workload.params.iter().any(|doc| doc.name == BATCH);
     each(specs, places, |spec, place| {
         let rates = Rates::of(&place.profile);

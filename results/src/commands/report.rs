@@ -146,9 +146,10 @@ fn of_model(
 ) -> Result<Vec<History>, Failure> {
     let place = Place::new(args.place.device.as_deref().unwrap_or(DEVICE), args.place.capacity)?;
     let rates = Rates::of(&place.profile);
+    let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
+    made::remark_idle(workload, &params, common.quiet);
     let mut inputs = Vec::new();
     if args.passes.is_empty() {
-        let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
         inputs.push(made::input(workload, &params, 0, &rates, workload.name)?);
     }
     for passes in &args.passes {

@@ -34,6 +34,10 @@ impl Reader {
             Op::Alloc { id, stream, site, .. } => {
                 self.lives.allocs += 1;
                 let Some(buffer) = live.buffer(id) else { return };
+                if buffer.failed {
+                    self.lives.failed += 1;
+                    self.lives.failed_largest = self.lives.failed_largest.max(buffer.size);
+                }
                 let text = self.site(&buffer.site);
                 let last = self.runs.last().map(|(last, _)| *last);
                 if last.is_none() || (text != 0 && last != Some(text)) {
@@ -49,6 +53,7 @@ impl Reader {
                     stream: stream.0,
                     device: u16::try_from(live.device()).unwrap_or(u16::MAX),
                     sequence: false,
+                    failed: buffer.failed,
                 });
                 let number = self.last();
                 *slot(&mut self.buffers, id.0) = number;
@@ -77,6 +82,7 @@ impl Reader {
                     stream: 0,
                     device: u16::try_from(live.device()).unwrap_or(u16::MAX),
                     sequence: true,
+                    failed: false,
                 });
                 let number = self.last();
                 *slot(&mut self.sequences, seq.0) = number;

@@ -53,7 +53,6 @@ fn summary(one: &Inspected) -> String {
         "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
         p.allocs, p.frees, one.start.live_at_start, p.live_at_end, p.gaps
     );
-<<<<<<< HEAD
     if one.start.live_at_start > one.start.start_known {
         let known = match one.start.start_known {
             0 => "the file has no stack of any".to_owned(),
@@ -61,13 +60,13 @@ fn summary(one: &Inspected) -> String {
         };
         text += &format!(
             "who asked for what was live before the first op was not recorded; {known}. Begin recording before the model is loaded to see all\n"
-=======
+        );
+    }
     if p.failed > 0 {
         text += &format!(
             "failed when this was recorded: {} of the requests, the largest of {} MiB; no sum of what is live counts them\n",
             p.failed,
             mib(p.failed_largest_bytes)
->>>>>>> main
         );
     }
     if p.gaps > 0 {
