@@ -105,7 +105,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         broke |= advice.tried.iter().any(|trial| trial.row.broke());
         if let Some(lives) = &lives {
             let categories = Categories::of(lives, input);
-            let markdown = common.format == Format::Markdown;
+            let markdown = common.format != Format::Table;
             let subject = if several { format!("{}: ", input.name) } else { String::new() };
             let seen = text::Seen { input, lives, categories: &categories };
             let mut page = text::table(&seen, &advice, args.top, markdown);
@@ -113,7 +113,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
                 page += &evidence::text(&seen, &advice, &family, markdown)?;
             }
             page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
-            print(&page)?;
+            print(&common.format.words(|_| page))?;
         }
         all.extend(advice.tried);
     }
@@ -126,7 +126,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     match common.format {
         Format::Json => print(&to_json(&all))?,
         Format::Csv => print(&to_csv(&all))?,
-        Format::Table | Format::Markdown => {}
+        Format::Table | Format::Markdown | Format::Latex => {}
     }
     opened.remark_warnings(common);
     Ok(if broke { Code::Partial } else { Code::Done })

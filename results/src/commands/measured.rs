@@ -65,7 +65,6 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     for (name, why) in &left_out {
         remark(&format!("vramlab: left out: {name}: {why}"));
     }
-    let markdown = common.format == Format::Markdown;
     if args.buffers {
         let mut rows = Vec::new();
         for setup in &setups {
@@ -78,7 +77,9 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         print(&match common.format {
             Format::Json => to_json(&differ),
             Format::Csv => to_csv(&differ),
-            Format::Table | Format::Markdown => buffers(&rows, &differ, markdown),
+            Format::Table | Format::Markdown | Format::Latex => {
+                common.format.words(|markdown| buffers(&rows, &differ, markdown))
+            }
         })?;
         return Ok(Code::Done);
     }
@@ -86,7 +87,9 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&rows),
         Format::Csv => to_csv(&rows),
-        Format::Table | Format::Markdown => peaks(&rows, markdown),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| peaks(&rows, markdown))
+        }
     })?;
     Ok(Code::Done)
 }
@@ -101,7 +104,9 @@ fn served(folders: &[&PathBuf], common: &Common) -> Result<(), Failure> {
     print(&match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
-        Format::Table | Format::Markdown => table::print(&lines, common.format == Format::Markdown),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| table::print(&lines, markdown))
+        }
     })
 }
 

@@ -114,7 +114,7 @@ fn told(histories: &[History], format: Format) -> String {
     match format {
         Format::Json => to_json(&lines()),
         Format::Csv => to_csv(&lines()),
-        Format::Table | Format::Markdown => {
+        Format::Table | Format::Markdown | Format::Latex => format.words(|_| {
             let mut text = String::new();
             for one in histories {
                 text += &format!("{}\n", one.name);
@@ -126,6 +126,6 @@ fn told(histories: &[History], format: Format) -> String {
                 }
             }
             text
-        }
+        }),
     }
 }

@@ -11,7 +11,7 @@ use crate::output::{Format, to_json};
 use crate::tables::experiment::Experiment;
 use crate::tables::make::{self, Made};
 use crate::tables::store::{self, Store};
-use crate::tables::{built_in, data, text};
+use crate::tables::{built_in, data, latex, text};
 
 /// Where tables are written, unless told otherwise.
 const OUT: &str = "vramlab-tables";
@@ -63,7 +63,7 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
             .map_err(|e| Failure::write(&args.out, &e).with_option("--out"))?;
         let store = Store::new(&args.out, &experiment.file.name);
         let key = store::key(&experiment.file, &cells, args.quick);
-        let kept = store.kept(&key, experiment.listings.len(), ending(common.format));
+        let kept = store.kept(&key, experiment.tables(), ending(common.format));
         if let Some(kept) = kept {
             note(common, &format!("{}: unchanged since it was made", experiment.file.name));
             print(&kept)?;
@@ -101,6 +101,7 @@ fn ending(format: Format) -> &'static str {
         Format::Markdown => "md",
         Format::Csv => "csv",
         Format::Json => "json",
+        Format::Latex => "tex",
     }
 }
 
@@ -110,5 +111,6 @@ fn rendered(made: &Made, format: Format) -> Result<String, Failure> {
         Format::Markdown => text::text(&made.page, true),
         Format::Csv => data::csv(&made.page)?,
         Format::Json => to_json(&data::records(&made.page)),
+        Format::Latex => latex::latex(&made.page),
     })
 }
