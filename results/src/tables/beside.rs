@@ -79,6 +79,9 @@ pub fn verified(path: &Path) -> Result<Found, Failure> {
             Err("no PyTorch snapshot, which alone says where things were placed".to_owned()),
         );
     };
+    if snapshot.devices.is_empty() {
+        return Ok(Err("no history of allocations in it".to_owned()));
+    }
     let spec = opened.recorded_spec(None)?;
     let mut sums: Vec<(String, u64)> = Vec::new();
     let mut unverifiable = 0;

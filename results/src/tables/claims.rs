@@ -202,17 +202,17 @@ pub struct Given<'a> {
 
 /// What is not there, by the reason.
 #[derive(Default)]
-pub(super) struct Missing(Vec<(String, Vec<String>)>);
+struct Missing(Vec<(String, Vec<String>)>);
 
 impl Missing {
-    pub(super) fn add(&mut self, what: &str, reason: String) {
+    fn add(&mut self, what: &str, reason: String) {
         match self.0.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, all)) => all.push(what.to_owned()),
             None => self.0.push((reason, vec![what.to_owned()])),
         }
     }
 
-    pub(super) fn lines(self) -> Vec<String> {
+    fn lines(self) -> Vec<String> {
         let line = |(reason, what): (String, Vec<String>)| format!("{}: {reason}", what.join(", "));
         self.0.into_iter().map(line).collect()
     }

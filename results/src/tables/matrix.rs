@@ -6,7 +6,7 @@
 use toml::Spanned;
 
 use super::cells::Cell;
-use super::claims::{Absent, Figure, Given, Listing, Missing, found, parse_part, split};
+use super::claims::{Absent, Figure, Given, Listing, found, parse_part, split};
 use super::experiment::{GroupSpec, MatrixSpec, Source};
 use super::expression::Expression;
 use crate::failure::Failure;
@@ -72,6 +72,45 @@ fn parts(
     spec.figures.iter().map(|column| part(&column.figure)).collect()
 }
 
+/// Said of runs whose requests failed.
+const FAILED: &str = "requests failed, figures are of those served";
+
+/// What is to be said of which runs: words, then a value's groups.
+#[derive(Default)]
+struct Remarks<'a>(Vec<(&'a str, Vec<(&'a str, Vec<&'a str>)>)>);
+
+impl<'a> Remarks<'a> {
+    fn add(&mut self, words: &'a str, value: &'a str, group: &'a str) {
+        let at = self.0.iter().position(|(known, _)| *known == words).unwrap_or_else(|| {
+            self.0.push((words, Vec::new()));
+            self.0.len() - 1
+        });
+        let values = &mut self.0[at].1;
+        match values.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, groups)) => groups.push(group),
+            None => values.push((value, vec![group])),
+        }
+    }
+
+    /// A line for each of the words: values that have the same groups stand together.
+    fn lines(self) -> Vec<String> {
+        let line = |(words, values): (&str, Vec<(&'a str, Vec<&'a str>)>)| {
+            let mut parts: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+            for (value, groups) in values {
+                match parts.iter_mut().find(|(_, known)| *known == groups) {
+                    Some((values, _)) => values.push(value),
+                    None => parts.push((vec![value], groups)),
+                }
+            }
+            let parts = parts
+                .iter()
+                .map(|(values, groups)| format!("{} ({})", values.join(", "), groups.join(", ")));
+            format!("{}: {words}", parts.collect::<Vec<_>>().join("; "))
+        };
+        self.0.into_iter().map(line).collect()
+    }
+}
+
 /// The figures of a run, in the order of the file; none where it did not run.
 type Cube = Vec<Vec<Option<Vec<Option<Figure>>>>>;
 
@@ -91,21 +130,20 @@ impl Given<'_> {
                 }
             }
         }
-        let (mut missing, mut failed) = (Missing::default(), Missing::default());
+        let (mut missing, mut failed) = (Remarks::default(), Remarks::default());
         let mut bad: Vec<Option<Failure>> = spec.figures.iter().map(|_| None).collect();
         let mut cube: Cube = vec![vec![None; spec.across.len()]; values.len()];
         for (column, group) in spec.across.iter().enumerate() {
             let parts = parts(self.file, spec, group)?;
             for cell in found(self.file, at, &group.runs, self.cells)? {
                 let value = cell.axes.get(&spec.down).map_or("", String::as_str);
-                let what = format!("{value} ({})", group.name);
                 let runs = self.runs(cell);
                 if let Some(reason) = runs.iter().find(|run| !run.ran()).map(|run| &run.reason) {
-                    missing.add(&what, reason.clone());
+                    missing.add(reason, value, &group.name);
                     continue;
                 }
                 if runs.iter().any(|run| run.outcome == "oom") {
-                    failed.add(&what, "requests failed, figures are of those served".to_owned());
+                    failed.add(FAILED, value, &group.name);
                 }
                 let mut figures = Vec::with_capacity(parts.len());
                 for ((part, at), bad) in parts.iter().zip(&mut bad) {

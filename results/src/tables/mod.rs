@@ -17,6 +17,7 @@
 //! | [`make`] | all of that, for one table |
 //! | [`page`], [`numbers`] | the finished table, and how figures are written |
 //! | [`text`], [`latex`], [`data`] | its forms |
+//! | [`record`] | where what is published lies |
 //! | [`store`] | its files, and whether they are still good |
 
 pub mod beside;
@@ -33,6 +34,7 @@ pub mod make;
 pub mod matrix;
 pub mod numbers;
 pub mod page;
+pub mod record;
 pub mod rule;
 pub mod run;
 pub mod store;
