@@ -81,7 +81,7 @@ fn a_damaged_parquet_file_never_panics() {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    let mut told = |bytes: &[u8], what: &str| {
+    let told = |bytes: &[u8], what: &str| {
         std::fs::write(&path, bytes).expect("written");
         let read = std::panic::catch_unwind(|| Frame::read(&path));
         let read = read.unwrap_or_else(|_| panic!("{what}: a panic"));

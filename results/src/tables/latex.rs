@@ -12,15 +12,12 @@ const CLAIMS: [Column; 5] = [
     Column::Share(0.18),
 ];
 
-/// More tables than these may fill a hundred pages.
-const MANY: usize = 20;
+/// More listings than these are put out one by one: LaTeX keeps no more than some twenty tables at a time.
+const MANY: usize = 8;
 
 /// A whole table: one `table` for the claims, one or more for each listing.
 pub fn latex(page: &Page) -> String {
     let mut text = format!("% {}\n", page.notes().join("\n% "));
-    if page.listings.len() > MANY {
-        text += "\\maxdeadcycles=1000\n"; // pages of tables in a row, before TeX takes them for a loop
-    }
     let plain = |title: &str| title.trim_end_matches('<').to_owned();
     if !page.claims.is_empty() {
         let rows: Vec<Vec<String>> = page.claims.iter().map(Page::claim_cells).collect();
@@ -35,6 +32,9 @@ pub fn latex(page: &Page) -> String {
         let rows = Page::listing_cells(listing);
         let (caption, label) = (&*listing.title, &*format!("tab:{}:{}", page.name, index + 1));
         text += &Latex { caption, label, titles: &titles, columns: &columns, rows: &rows }.print();
+        if page.listings.len() > MANY {
+            text += "\\clearpage\n";
+        }
     }
     text
 }
