@@ -142,7 +142,7 @@ impl Latex<'_> {
             text => format!("\\{name}{{{text}}}\n"),
         };
         format!(
-            "\\begin{{table}}\n\\centering{size}\\setlength{{\\tabcolsep}}{{3pt}}\n{}{}\\begin{{tabular}}{{{layout}}}\n\\toprule\n{titles}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n",
+            "\\begin{{table}}\n\\centering{size}\\sloppy\\setlength{{\\tabcolsep}}{{3pt}}\n{}{}\\begin{{tabular}}{{{layout}}}\n\\toprule\n{titles}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n",
             given("caption", &caption),
             given("label", &label)
         )
@@ -238,7 +238,10 @@ pub fn of_markdown(text: &str) -> String {
                 heading.clear();
             }
             let words = line.trim_start_matches("- ").replace('`', "");
-            out += &format!("\\noindent\\footnotesize {}\\par\n", breakable(&escape(&words)));
+            out += &format!(
+                "{{\\noindent\\footnotesize\\sloppy {}\\par}}\n",
+                breakable(&escape(&words))
+            );
         }
     }
     if !heading.is_empty() {
@@ -325,6 +328,6 @@ mod tests {
             "{latex}"
         );
         assert!(latex.contains("a\\_b & 12.5 \\\\\nc & - \\\\\n"), "{latex}");
-        assert!(latex.ends_with("note:\\allowbreak{} 50 \\% of x\\par\n"), "{latex}");
+        assert!(latex.ends_with("note:\\allowbreak{} 50 \\% of x\\par}\n"), "{latex}");
     }
 }
