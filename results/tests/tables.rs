@@ -266,7 +266,7 @@ fn a_matrix_is_a_table_for_each_figure_and_each_group() {
     }
     assert_eq!(named("torch.caching").expect("there")[1], "2.0");
     assert!(named("serving.paged").is_none(), "a cache without sequences");
-    assert!(shown.contains("not there: serving.paged, ") && shown.contains(" (a, b): "), "{shown}");
+    assert!(shown.contains("not there: serving.paged, ") && shown.contains(" (a, b):"), "{shown}");
     assert_eq!(shown.matches("not there: serving.paged, ").count(), 1, "told once");
     let (titles, rows) = listing(5);
     assert_eq!(titles, ["strategy", "MiB", "over static", "least", "held"]);

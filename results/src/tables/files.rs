@@ -53,7 +53,7 @@ pub fn absent(name: &str) -> String {
     }
 }
 
-/// The files that a name with a `*` stands for: the name of each without its endings, and its name.
+/// The files that a name with a `*` stands for: the name of each without what stands behind the last `*`, and its path.
 pub fn listed(pattern: &str) -> Vec<(String, String)> {
     let (before, last) = match pattern.rfind(['/', ':']) {
         Some(at) => pattern.split_at(at + 1),
@@ -68,8 +68,11 @@ pub fn listed(pattern: &str) -> Vec<(String, String)> {
     if names.is_empty() {
         return vec![(pattern.to_owned(), pattern.to_owned())];
     }
-    let stem = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
-    names.iter().map(|name| (stem(name), format!("{before}{name}"))).collect()
+    let ending = last.rsplit('*').next().unwrap_or_default();
+    let named = |name: &String| {
+        (name.strip_suffix(ending).unwrap_or(name).to_owned(), format!("{before}{name}"))
+    };
+    names.iter().map(named).collect()
 }
 
 /// Files that the runs need, each once.
@@ -112,7 +115,8 @@ mod tests {
             found.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names("*.json"), ["a", "b"]);
-        assert_eq!(names("a*.gz"), ["a"]);
+        assert_eq!(names("a*.gz"), ["a.pickle"]);
+        assert_eq!(names("b*"), ["b.json"]);
         let none = format!("{root}/*.none");
         assert_eq!(listed(&none), [(none.clone(), none.clone())]);
         assert_eq!(listed(&format!("{root}/b*"))[0].1, format!("{root}/b.json"));
