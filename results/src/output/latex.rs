@@ -13,8 +13,8 @@ const GAP_PT: f64 = 6.0;
 const SIZES: [(&str, f64); 2] = [("\\footnotesize", 4.6), ("\\scriptsize", 4.3)];
 /// Width of such a character (em).
 const EM: f64 = 0.53;
-/// Rows of a part: a page has room for so many lines.
-const ROWS_MAX: usize = 48;
+/// Lines of a part: what a page has room for, beside caption and titles.
+const LINES_MAX: usize = 48;
 /// A column of words is no wider than so many characters; longer ones are broken.
 const WORDS_MAX: usize = 26;
 
@@ -64,10 +64,7 @@ impl Latex<'_> {
                 None => parts.push(vec![column]),
             }
         }
-        let chunks: Vec<&[Vec<String>]> = match self.rows {
-            [] => vec![&[]],
-            rows => rows.chunks(ROWS_MAX).collect(),
-        };
+        let chunks = self.chunks(char_pt);
         let pieces = parts.iter().flat_map(|part| chunks.iter().map(move |rows| (part, *rows)));
         let count = parts.len() * chunks.len();
         let piece = |(index, (part, rows)): (usize, (&Vec<usize>, &[Vec<String>]))| {
@@ -75,6 +72,31 @@ impl Latex<'_> {
             self.piece(size, part, rows, number)
         };
         pieces.enumerate().map(piece).collect()
+    }
+
+    /// Rows that fit on a page, each as high as its longest cell needs.
+    fn chunks(&self, char_pt: f64) -> Vec<&[Vec<String>]> {
+        let lines = |row: &Vec<String>| {
+            let of = |(column, cell): (&Column, &String)| match column {
+                Column::Figures => 1,
+                Column::Words => chars(cell).div_ceil(WORDS_MAX),
+                Column::Share(share) => {
+                    (chars(cell) as f64 * char_pt / (share * LINE_PT)).ceil() as usize
+                }
+            };
+            self.columns.iter().zip(row).map(of).max().unwrap_or(1).max(1)
+        };
+        let (mut chunks, mut begin, mut high) = (Vec::new(), 0, 0);
+        for (at, row) in self.rows.iter().enumerate() {
+            let more = lines(row);
+            if high + more > LINES_MAX && at > begin {
+                chunks.push(&self.rows[begin..at]);
+                (begin, high) = (at, 0);
+            }
+            high += more;
+        }
+        chunks.push(&self.rows[begin..]);
+        chunks
     }
 
     /// Characters of a column's widest cell.
