@@ -65,13 +65,16 @@ impl Latex<'_> {
             }
         }
         let chunks = self.chunks(char_pt);
-        let pieces = parts.iter().flat_map(|part| chunks.iter().map(move |rows| (part, *rows)));
         let count = parts.len() * chunks.len();
-        let piece = |(index, (part, rows)): (usize, (&Vec<usize>, &[Vec<String>]))| {
-            let number = (count > 1).then_some((index + 1, count));
-            self.piece(size, part, rows, number)
-        };
-        pieces.enumerate().map(piece).collect()
+        let mut text = String::new();
+        let mut number = 0;
+        for part in &parts {
+            for rows in &chunks {
+                number += 1;
+                text += &self.piece(size, part, rows, (count > 1).then_some((number, count)));
+            }
+        }
+        text
     }
 
     /// Rows that fit on a page, each as high as its longest cell needs.
@@ -193,9 +196,11 @@ fn stacked(title: &str, most: usize) -> String {
 /// Escaped text whose long names may be broken.
 fn breakable(escaped: &str) -> String {
     let mut out = String::with_capacity(escaped.len());
-    for c in escaped.chars() {
+    let mut chars = escaped.chars().peekable();
+    while let Some(c) = chars.next() {
         out.push(c);
-        if matches!(c, '_' | ',' | ':' | '=' | '.' | '/' | '+') {
+        let number = matches!(c, '.' | ',') && chars.peek().is_some_and(char::is_ascii_digit);
+        if matches!(c, '_' | ',' | ':' | '=' | '.' | '/' | '+') && !number {
             out.push_str("\\allowbreak{}");
         }
     }

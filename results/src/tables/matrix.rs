@@ -75,9 +75,12 @@ fn parts(
 /// Said of runs whose requests failed.
 const FAILED: &str = "requests failed, figures are of those served";
 
-/// What is to be said of which runs: words, then a value's groups.
+/// Values with their groups.
+type Values<'a> = Vec<(&'a str, Vec<&'a str>)>;
+
+/// What is to be said of which runs.
 #[derive(Default)]
-struct Remarks<'a>(Vec<(&'a str, Vec<(&'a str, Vec<&'a str>)>)>);
+struct Remarks<'a>(Vec<(&'a str, Values<'a>)>);
 
 impl<'a> Remarks<'a> {
     fn add(&mut self, words: &'a str, value: &'a str, group: &'a str) {
@@ -94,7 +97,7 @@ impl<'a> Remarks<'a> {
 
     /// A line for each of the words: values that have the same groups stand together.
     fn lines(self) -> Vec<String> {
-        let line = |(words, values): (&str, Vec<(&'a str, Vec<&'a str>)>)| {
+        let line = |(words, values): (&str, Values<'a>)| {
             let mut parts: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
             for (value, groups) in values {
                 match parts.iter_mut().find(|(_, known)| *known == groups) {
@@ -111,8 +114,10 @@ impl<'a> Remarks<'a> {
     }
 }
 
-/// The figures of a run, in the order of the file; none where it did not run.
-type Cube = Vec<Vec<Option<Vec<Option<Figure>>>>>;
+/// The figures of a run, in the order of the file.
+type Figures = Vec<Option<Figure>>;
+/// Of each value and group; none where it did not run.
+type Cube = Vec<Vec<Option<Figures>>>;
 
 impl Given<'_> {
     /// The tables of a matrix.
@@ -177,9 +182,8 @@ impl Given<'_> {
 
 /// One for each figure, then one for each group.
 fn tables(spec: &MatrixSpec, values: &[&str], cube: &Cube, remarks: &[String]) -> Vec<Listing> {
-    let table = |name: &str, columns: Vec<String>, rows: Vec<(String, Vec<Option<Figure>>)>| {
-        let there =
-            |(_, figures): &(String, Vec<Option<Figure>>)| figures.iter().any(Option::is_some);
+    let table = |name: &str, columns: Vec<String>, rows: Vec<(String, Figures)>| {
+        let there = |(_, figures): &(String, Figures)| figures.iter().any(Option::is_some);
         Listing {
             title: format!("{}: {name}", spec.title),
             label: spec.down.clone(),
@@ -194,14 +198,14 @@ fn tables(spec: &MatrixSpec, values: &[&str], cube: &Cube, remarks: &[String]) -
     let figures: Vec<String> = spec.figures.iter().map(|figure| figure.name.clone()).collect();
     let mut all = Vec::with_capacity(groups.len() + figures.len());
     for (index, name) in figures.iter().enumerate() {
-        let of = |row: &Vec<Option<Vec<Option<Figure>>>>| {
+        let of = |row: &Vec<Option<Figures>>| {
             row.iter().map(|cell| cell.as_ref().and_then(|figures| figures[index])).collect()
         };
         let rows = values.iter().zip(cube).map(|(value, row)| ((*value).to_owned(), of(row)));
         all.push(table(name, names(&groups), rows.collect()));
     }
     for (index, name) in groups.iter().enumerate() {
-        let of = |row: &Vec<Option<Vec<Option<Figure>>>>| {
+        let of = |row: &Vec<Option<Figures>>| {
             row[index].clone().unwrap_or_else(|| vec![None; figures.len()])
         };
         let rows = values.iter().zip(cube).map(|(value, row)| ((*value).to_owned(), of(row)));
