@@ -35,6 +35,11 @@ pub const ALL: &[(&str, &str)] = files![
     "s16_accumulation",
     "s17_paddle_settings",
     "s18_mixed_precision",
+    "matrix_strategies",
+    "measured_golden",
+    "measured_models",
+    "measured_placement",
+    "measured_servers",
 ];
 
 /// Most bytes of an experiment's file.

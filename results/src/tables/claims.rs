@@ -9,7 +9,7 @@ use vramlab_sim::driver::CALL_NAMES;
 use super::cells::{Cell, matches};
 use super::experiment::{Experiment, ListingSpec, RowSpec, Source};
 use super::expression::Expression;
-use super::figures;
+use super::{figures, matrix};
 use super::rule::{Judge, Rule, Verdict};
 use crate::failure::Failure;
 use crate::frame::Run;
@@ -55,6 +55,8 @@ pub struct Claim {
 pub struct Listing {
     /// What it shows.
     pub title: String,
+    /// What the labels are: `run`, or the axis of a matrix.
+    pub label: String,
     /// Words under it.
     pub about: String,
     /// Names of the figures.
@@ -86,6 +88,7 @@ pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
         found(&experiment.file, at, &listing.as_ref().runs, cells)?;
         columns(&experiment.file, listing.as_ref())?;
     }
+    experiment.matrices.iter().try_for_each(|spec| matrix::check(&experiment.file, spec, cells))?;
     figures::check(experiment, cells)
 }
 
@@ -108,12 +111,12 @@ fn columns(file: &Source, listing: &ListingSpec) -> Result<(), Failure> {
 }
 
 fn parse(file: &Source, figure: &Spanned<String>) -> Result<Vec<Expression>, Failure> {
-    let parts = figure.as_ref().split('<').map(|part| {
-        Expression::parse(part).map_err(|e| {
-            file.bad(figure.span().start, format!("the figure {:?}: {e}", part.trim()))
-        })
-    });
-    parts.collect()
+    let parts = figure.as_ref().split('<');
+    parts.map(|part| parse_part(file, figure.span().start, part)).collect()
+}
+
+pub(super) fn parse_part(file: &Source, at: usize, part: &str) -> Result<Expression, Failure> {
+    Expression::parse(part).map_err(|e| file.bad(at, format!("the figure {:?}: {e}", part.trim())))
 }
 
 fn rule(file: &Source, text: &Spanned<String>) -> Result<Rule, Failure> {
@@ -146,7 +149,7 @@ pub(super) fn found<'a>(
 }
 
 /// The cell that a name begins with, and the metric behind it.
-fn split<'a, 'c>(name: &'a str, cells: &'c [Cell]) -> Option<(&'c Cell, &'a str)> {
+pub(super) fn split<'a, 'c>(name: &'a str, cells: &'c [Cell]) -> Option<(&'c Cell, &'a str)> {
     let (id, metric) = name.split_once('.')?;
     Some((cells.iter().find(|cell| cell.id == id)?, metric))
 }
@@ -193,13 +196,31 @@ pub fn needs(
 
 /// What the runs gave, by id.
 pub struct Given<'a> {
-    file: &'a Source,
-    cells: &'a [Cell],
+    pub(super) file: &'a Source,
+    pub(super) cells: &'a [Cell],
     runs: BTreeMap<&'a str, Vec<&'a Run>>,
 }
 
+/// What is not there, by the reason.
+#[derive(Default)]
+struct Missing(Vec<(String, Vec<String>)>);
+
+impl Missing {
+    fn add(&mut self, what: &str, reason: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(what.to_owned()),
+            None => self.0.push((reason, vec![what.to_owned()])),
+        }
+    }
+
+    fn lines(self) -> Vec<String> {
+        let line = |(reason, what): (String, Vec<String>)| format!("{}: {reason}", what.join(", "));
+        self.0.into_iter().map(line).collect()
+    }
+}
+
 /// Why a figure has no value.
-enum Absent {
+pub(super) enum Absent {
     /// A run did not run.
     NotRun(String),
     /// A mistake in the file.
@@ -231,7 +252,7 @@ impl<'a> Given<'a> {
                 return Err(Absent::Bad(self.file.bad(at, format!("{name}: no such run"))));
             }
         };
-        let runs = self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let runs = self.runs(cell);
         let Some(run) = runs.get(seed).or(runs.first().filter(|_| runs.len() == 1)) else {
             if runs.is_empty() {
                 return Err(Absent::NotRun(format!("run {} was not asked for", cell.id)));
@@ -255,23 +276,40 @@ impl<'a> Given<'a> {
         if metric.strip_prefix("driver_calls.").is_some_and(|call| CALL_NAMES.contains(&call)) {
             return Ok(0.0); // only calls that were made are there
         }
+        if metric == "min_capacity" {
+            let why = format!(
+                "run {}: no least device was searched for, or none is large enough",
+                cell.id
+            );
+            return Err(Absent::NotRun(why));
+        }
         let hint = nearest(metric, run.metrics.iter().map(|metric| metric.name.as_str()));
         let message = format!("run {} has no figure {metric:?}; {hint}", cell.id);
         Err(Absent::Bad(self.file.bad(at, message)))
     }
 
-    /// The figure of an expression, over seeds.
-    fn figure(
+    /// The runs of a cell, by seed.
+    pub(super) fn runs(&self, cell: &Cell) -> &[&'a Run] {
+        self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The figure of an expression, over seeds: over those of which the least capacity was searched for, where it is about that.
+    pub(super) fn figure(
         &self,
         part: &Expression,
         target: Option<&Cell>,
         at: usize,
     ) -> Result<Figure, Absent> {
         let names = part.names();
-        let cells = names.iter().filter_map(|name| split(name, self.cells)).map(|(cell, _)| cell);
-        let seeds =
-            cells.chain(target).map(|cell| self.runs.get(cell.id.as_str()).map_or(1, Vec::len));
-        let seeds = seeds.max().unwrap_or(1);
+        let cells = || {
+            let named = names.iter().filter_map(|name| split(name, self.cells));
+            named.map(|(cell, _)| cell).chain(target)
+        };
+        let mut seeds = cells().map(|cell| self.runs(cell).len().max(1)).max().unwrap_or(1);
+        if names.iter().any(|name| name.ends_with("min_capacity")) {
+            let searched = cells().map(|cell| cell.min_capacity as usize).filter(|n| *n > 0);
+            seeds = searched.min().map_or(seeds, |searched| searched.min(seeds));
+        }
         let values: Vec<f64> = (0..seeds)
             .map(|seed| part.value(&mut |name: &str| self.value(name, target, seed, at)))
             .collect::<Result<_, _>>()?;
@@ -338,7 +376,7 @@ impl<'a> Given<'a> {
             .map(|column| Ok((parse(self.file, &column.figure)?, column.figure.span().start)))
             .collect::<Result<_, Failure>>()?;
         let mut rows: Vec<(String, Vec<Option<Figure>>)> = Vec::new();
-        let mut missing: Vec<String> = Vec::new();
+        let mut missing = Missing::default();
         let mut bad: Vec<Option<Failure>> = columns.iter().map(|_| None).collect();
         for cell in cells {
             let mut figures = Vec::new();
@@ -358,7 +396,7 @@ impl<'a> Given<'a> {
             }
             match not_run {
                 Some(reason) if figures.iter().all(Option::is_none) => {
-                    missing.push(format!("{}: {reason}", cell.label));
+                    missing.add(&cell.label, reason);
                 }
                 _ => rows.push((cell.label.clone(), figures)),
             }
@@ -371,6 +409,9 @@ impl<'a> Given<'a> {
         }
         let columns = spec.columns.iter().map(|column| column.name.clone()).collect();
         let (title, about) = (spec.title.clone(), spec.about.clone());
-        Ok(Listing { title, about, columns, rows, missing })
+        let missing =
+            missing.lines().into_iter().map(|line| format!("not there: {line}")).collect();
+        let label = "run".to_owned();
+        Ok(Listing { title, label, about, columns, rows, missing })
     }
 }

@@ -6,13 +6,16 @@
 //!
 //! [[run]]                               # ids: letters, digits, _; axes as {name}
 //! id = "{precision}_{attention}"
-//! workload = "bert"                     # or trace = "shared:…" | "example:…" | a path; ops = ["{…}", …]; facts = a JSON file of figures
+//! workload = "bert"                     # or trace = "shared:…" | "example:…" | a path; ops = ["{…}", …]; facts = a JSON file of figures (`golden:…` too);
+//!                                       # measured = a set-up or a server's measured run, verify = a snapshot: see `beside`
 //! set = { batch = 32, precision = ["fp32", "amp16"], attention = { eager = "eager", efficient = "sdpa" } }
 //! passes = "none"                       # a list is an axis, all axes are crossed; a table is an axis whose values have names
-//! strategy = "torch.caching"
+//! strategy = "torch.caching"            # "all" stands for every strategy, wrappers left out; files: "shared:DIR/*.json" for all of a folder
 //! device = "v100-16gb"
 //! capacity = "80GiB"
 //! seeds = 10
+//! min_capacity = 3                      # search for the least device too, of so many first seeds (true: of all)
+//! causes = true                         # say why reserved bytes hold nothing, at the peak: see `causes`
 //! quick = { seeds = 2, set = { steps = 1 } }   # with --quick; skip = true leaves the run out
 //!
 //! [[row]]                               # one claim
@@ -36,6 +39,11 @@
 //! claimed = [11, 7.8]                   # published figures, as lines
 //! log = true                            # a logarithmic scale
 //! more_is_better = true                 # the title begins with the greatest
+//! [[matrix]]                            # a table for each figure (runs down by an axis, groups of runs across), and one for each group
+//! title = "strategies by workloads"
+//! down = "strategy"
+//! across = [{ name = "bert", runs = ["bert_*"] }]
+//! figures = [{ name = "over static", figure = "peak_reserved / {across}_bound_best_static.peak_reserved" }]
 //! ```
 //!
 //! An unknown key, run, workload, parameter, strategy or figure is an error with its file and line.
@@ -64,6 +72,8 @@ pub struct Experiment {
     pub listings: Vec<Spanned<ListingSpec>>,
     #[serde(default, rename = "figure")]
     pub figures: Vec<Spanned<FigureSpec>>,
+    #[serde(default, rename = "matrix")]
+    pub matrices: Vec<Spanned<MatrixSpec>>,
     /// Where it stands and what it says, for messages.
     #[serde(skip)]
     pub file: Source,
@@ -92,6 +102,8 @@ pub struct RunSpec {
     pub trace: Option<Axis>,
     pub ops: Option<Vec<String>>,
     pub facts: Option<Axis>,
+    pub measured: Option<Axis>,
+    pub verify: Option<Axis>,
     #[serde(default)]
     pub set: BTreeMap<String, Axis>,
     pub passes: Option<Axis>,
@@ -102,7 +114,10 @@ pub struct RunSpec {
     pub seeds: u64,
     /// Search for the least capacity too.
     #[serde(default)]
-    pub min_capacity: bool,
+    pub min_capacity: Seeds,
+    /// Add the causes of fragmentation.
+    #[serde(default)]
+    pub causes: bool,
     /// Add the figures of a model's graph: kernels and bytes by phase.
     #[serde(default)]
     pub graph: bool,
@@ -114,6 +129,32 @@ const fn one() -> u64 {
     1
 }
 
+/// Of which seeds something is done.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Seeds {
+    /// Of all, or none.
+    All(bool),
+    /// Of so many first ones.
+    First(u64),
+}
+
+impl Default for Seeds {
+    fn default() -> Self {
+        Self::All(false)
+    }
+}
+
+impl Seeds {
+    /// How many of `seeds` those are.
+    pub fn of(self, seeds: u64) -> u64 {
+        match self {
+            Self::All(all) => u64::from(all) * seeds,
+            Self::First(count) => count.min(seeds),
+        }
+    }
+}
+
 /// What is smaller with `--quick`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,6 +163,7 @@ pub struct Quick {
     #[serde(default)]
     pub set: BTreeMap<String, Axis>,
     pub seeds: Option<u64>,
+    pub min_capacity: Option<Seeds>,
     #[serde(default)]
     pub skip: bool,
 }
@@ -223,6 +265,30 @@ pub struct FigureSpec {
     pub more_is_better: bool,
 }
 
+/// Tables of one figure of many runs: a run for each value of an axis, and each group of runs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct MatrixSpec {
+    pub title: String,
+    #[serde(default)]
+    pub about: String,
+    /// The axis whose values go down.
+    pub down: String,
+    pub across: Vec<GroupSpec>,
+    /// In a figure's text `{across}` stands for the group's name.
+    pub figures: Vec<ColumnSpec>,
+}
+
+/// Runs that stand under each other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct GroupSpec {
+    pub name: String,
+    pub runs: Vec<String>,
+}
+
 impl Source {
     /// An error at a place of the file.
     pub fn bad(&self, at: usize, message: impl std::fmt::Display) -> Failure {
@@ -232,6 +298,14 @@ impl Source {
 }
 
 impl Experiment {
+    /// How many plain tables its page has.
+    pub fn tables(&self) -> usize {
+        let of = |matrix: &Spanned<MatrixSpec>| {
+            matrix.as_ref().figures.len() + matrix.as_ref().across.len()
+        };
+        self.listings.len() + self.matrices.iter().map(of).sum::<usize>()
+    }
+
     /// Reads a file's text.
     ///
     /// # Errors

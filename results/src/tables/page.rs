@@ -51,7 +51,9 @@ impl Page {
 
     /// Titles of a listing's columns.
     pub fn listing_titles(listing: &Listing) -> Vec<String> {
-        std::iter::once("run<".to_owned()).chain(listing.columns.iter().cloned()).collect()
+        std::iter::once(format!("{}<", listing.label))
+            .chain(listing.columns.iter().cloned())
+            .collect()
     }
 
     /// Cells of a listing, line by line.
