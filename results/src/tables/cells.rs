@@ -7,6 +7,7 @@ use vramlab_sim::units::Bytes;
 use vramlab_workloads::registry;
 
 use super::experiment::{Axis, Experiment, RunSpec, Source};
+use super::program;
 use crate::cli::parse_spec;
 use crate::failure::Failure;
 
@@ -28,6 +29,8 @@ pub enum What {
     Ops(String),
     /// A JSON file of figures that were recorded.
     Facts(String),
+    /// What was measured of a set-up or a server.
+    Measured(String),
 }
 
 /// A run, without its seed.
@@ -103,7 +106,7 @@ fn values(axis: &Axis) -> Values {
 }
 
 /// Letters, digits and `_` of a value's name.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -126,6 +129,7 @@ fn expand(
     let fields = [
         ("trace", &run.trace),
         ("facts", &run.facts),
+        ("measured", &run.measured),
         ("passes", &run.passes),
         ("strategy", &run.strategy),
         ("device", &run.device),
@@ -187,15 +191,18 @@ fn cell(
         return Err(bad(&"expected an id of letters, digits and _, with {…} for axes only"));
     }
     let value = |name: &str| chosen.get(name).map(|(_, value)| (*value).to_owned());
-    let what = match (&run.workload, value("trace"), &run.ops, value("facts")) {
-        (Some(name), None, None, None) => {
-            workload(run, quick, name, chosen).map_err(|e| bad(&e))?
-        }
-        (None, Some(trace), None, None) => What::Trace(trace),
-        (None, None, Some(ops), None) => What::Ops(ops.join("\n")),
-        (None, None, None, Some(facts)) => What::Facts(facts),
-        _ => return Err(bad(&"expected one of workload, trace, ops and facts")),
-    };
+    let mut kinds = Vec::new();
+    if let Some(name) = &run.workload {
+        kinds.push(workload(run, quick, name, chosen).map_err(|e| bad(&e))?);
+    }
+    if let Some(ops) = &run.ops {
+        kinds.push(What::Ops(program::text(ops).map_err(|e| bad(&e))?));
+    }
+    kinds.extend(value("trace").map(What::Trace));
+    kinds.extend(value("facts").map(What::Facts));
+    kinds.extend(value("measured").map(What::Measured));
+    let [what] = <[What; 1]>::try_from(kinds)
+        .map_err(|_| bad(&"expected one of workload, trace, ops, facts and measured"))?;
     if !matches!(what, What::Workload { .. }) {
         if !run.set.is_empty() || run.passes.is_some() {
             return Err(bad(&"set and passes go with a workload"));

@@ -7,7 +7,7 @@ use vramlab_allocators::options::nearest;
 use vramlab_sim::driver::CALL_NAMES;
 
 use super::cells::{Cell, matches};
-use super::experiment::{Experiment, ListingSpec, RowSpec, Source};
+use super::experiment::{Experiment, ListingSpec, Over, RowSpec, Source};
 use super::expression::Expression;
 use super::rule::{Judge, Rule, Verdict};
 use crate::failure::Failure;
@@ -78,7 +78,9 @@ struct Ready<'a> {
 /// With file and line.
 pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
     for row in &experiment.rows {
-        ready(&experiment.file, row.as_ref(), cells)?;
+        if because(&experiment.file, row.as_ref())?.is_none() {
+            ready(&experiment.file, row.as_ref(), cells)?;
+        }
     }
     for listing in &experiment.listings {
         let at = listing.span().start;
@@ -86,6 +88,23 @@ pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
         columns(&experiment.file, listing.as_ref())?;
     }
     Ok(())
+}
+
+/// Why a row is not run, if it says so; one that does has neither runs nor figure nor rule.
+fn because<'a>(file: &Source, row: &'a RowSpec) -> Result<Option<&'a str>, Failure> {
+    let (figure, rule) = (row.figure.as_ref(), row.rule.as_ref());
+    let at = || file.text.find(&row.claim).unwrap_or(0);
+    match &row.because {
+        Some(why) if figure.is_empty() && rule.is_empty() && row.each.is_empty() => Ok(Some(why)),
+        Some(_) => {
+            let message = "a row with because has no each, figure or rule: nothing is run for it";
+            Err(file.bad(at(), message))
+        }
+        None if figure.is_empty() || rule.is_empty() => {
+            Err(file.bad(at(), "expected a figure and a rule, or because"))
+        }
+        None => Ok(None),
+    }
 }
 
 /// Each column of a listing has one figure and a name of its own, beside that of the half width that may stand next to it.
@@ -171,7 +190,25 @@ fn ready<'a>(file: &Source, row: &'a RowSpec, cells: &'a [Cell]) -> Result<Ready
             return Err(file.bad(at, format!("{name}: no run is called {id:?}; {hint}")));
         }
     }
+    if row.over.is_some() && (in_order || targets.is_empty()) {
+        return Err(file.bad(at, "over goes with each, and not with rule = \"in order\""));
+    }
     Ok(Ready { row, parts, judge, targets })
+}
+
+/// One figure of several runs, or why one of them has none.
+fn together(over: Over, targets: &[Target]) -> Target {
+    let mut all: Vec<Figure> = Vec::new();
+    for target in targets {
+        match &target.figures {
+            Ok(figures) => all.extend(figures),
+            Err(reason) => return Target { label: String::new(), figures: Err(reason.clone()) },
+        }
+    }
+    let means: Vec<f64> = all.iter().map(|figure| figure.mean).collect();
+    let seeds = all.iter().map(|figure| figure.seeds).max().unwrap_or(1);
+    let figure = Figure { mean: over.of(&means), half: None, seeds };
+    Target { label: String::new(), figures: Ok(vec![figure]) }
 }
 
 /// Ids of the runs that the row of this number (from 1) needs.
@@ -183,6 +220,9 @@ pub fn needs(
     cells: &[Cell],
     row: &RowSpec,
 ) -> Result<Vec<String>, Failure> {
+    if because(&experiment.file, row)?.is_some() {
+        return Ok(Vec::new());
+    }
     let ready = ready(&experiment.file, row, cells)?;
     let names = ready.parts.iter().flat_map(Expression::names);
     let named = names.filter_map(|name| split(name, cells)).map(|(cell, _)| cell);
@@ -297,13 +337,22 @@ impl<'a> Given<'a> {
     /// # Errors
     /// A figure that the runs do not have, with file and line.
     pub fn claim(&self, number: usize, row: &RowSpec) -> Result<Claim, Failure> {
+        if let Some(why) = because(self.file, row)? {
+            let none = Target { label: String::new(), figures: Err(why.to_owned()) };
+            let verdict = Verdict::NotRun(why.to_owned());
+            let row = row.clone();
+            return Ok(Claim { number, row, targets: vec![none], verdict, crosses: false });
+        }
         let ready = ready(self.file, row, self.cells)?;
-        let targets: Vec<Target> = if ready.targets.is_empty() {
+        let mut targets: Vec<Target> = if ready.targets.is_empty() {
             vec![self.target(&ready, None)?]
         } else {
             let each = ready.targets.iter().map(|cell| self.target(&ready, Some(cell)));
             each.collect::<Result<_, _>>()?
         };
+        if let Some(over) = row.over {
+            targets = vec![together(over, &targets)];
+        }
         let means: Vec<(String, Vec<f64>)> = targets
             .iter()
             .filter_map(|target| {

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | [`built_in`] | the files of `results/experiments` |
 //! | [`experiment`] | a file: runs, rows, listings |
-//! | [`cells`] | its runs, axes crossed, names checked |
-//! | [`run`] | running them |
+//! | [`cells`], [`program`] | its runs, axes crossed, names checked; ops that it writes itself |
+//! | [`run`], [`beside`] | running them; those whose figures come from files |
 //! | [`expression`], [`rule`] | a figure's arithmetic; when a claim holds, and the word for it |
 //! | [`claims`] | rows: figures over seeds, words |
 //! | [`make`] | all of that, for one table |
@@ -17,6 +17,7 @@
 //! | [`text`], [`latex`], [`data`] | its forms |
 //! | [`store`] | its files, and whether they are still good |
 
+pub mod beside;
 pub mod built_in;
 pub mod cells;
 pub mod claims;
@@ -27,6 +28,7 @@ pub mod latex;
 pub mod make;
 pub mod numbers;
 pub mod page;
+pub mod program;
 pub mod rule;
 pub mod run;
 pub mod store;

@@ -16,6 +16,7 @@ use vramlab_workloads::params::Params;
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::{self, Workload};
 
+use super::beside;
 use super::cells::{Cell, What};
 use super::experiment::Source;
 use crate::cli::DeviceArgs;
@@ -26,6 +27,7 @@ use crate::job::{Input, Place, run_pair};
 use crate::progress::Progress;
 use crate::room;
 use crate::row::Row;
+use crate::serving::recorded;
 use crate::{least, made};
 
 /// Device of workloads unless a run names another.
@@ -50,12 +52,13 @@ pub fn path_of(name: &str) -> Option<PathBuf> {
 }
 
 /// Files that the runs need: recordings and figures, each once.
-pub fn files(cells: &[Cell]) -> Vec<&str> {
-    let mut all: Vec<&str> = cells
+pub fn files(cells: &[Cell]) -> Vec<String> {
+    let mut all: Vec<String> = cells
         .iter()
-        .filter_map(|cell| match &cell.what {
-            What::Trace(name) | What::Facts(name) => Some(name.as_str()),
-            What::Workload { .. } | What::Ops(_) => None,
+        .flat_map(|cell| match &cell.what {
+            What::Trace(name) | What::Facts(name) => vec![name.clone()],
+            What::Measured(name) => recorded::files(name),
+            What::Workload { .. } | What::Ops(_) => Vec::new(),
         })
         .collect();
     all.sort_unstable();
@@ -161,21 +164,32 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             let input = Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) };
             one(experiment, cell, &input, &place)
         }
-        What::Facts(name) => {
-            let Some(path) = path_of(name).filter(|path| path.exists()) else {
-                return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
-            };
-            Ok(Run {
-                trace: name.clone(),
-                outcome: "recorded".to_owned(),
-                strategy: "recorded".to_owned(),
-                metrics: facts(&path)?,
-                reason: String::new(),
-                options: String::new(),
-                ..left_out(String::new())
-            })
-        }
+        What::Facts(name) => file(name, &left_out, |path| Ok(Ok(facts(path)?))),
+        What::Measured(name) => file(name, &left_out, beside::measured),
     }
+}
+
+/// A run whose figures come from a file, or why they do not.
+fn file(
+    name: &str,
+    left_out: &dyn Fn(String) -> Run,
+    figures: fn(&Path) -> Result<beside::Found, Failure>,
+) -> Result<Run, Failure> {
+    let Some(path) = path_of(name).filter(|path| path.exists()) else {
+        return Ok(Run { trace: name.to_owned(), ..left_out(absent(name)) });
+    };
+    let recorded = || "recorded".to_owned();
+    Ok(match figures(&path)? {
+        Err(why) => Run { trace: name.to_owned(), ..left_out(why) },
+        Ok(metrics) => Run {
+            trace: name.to_owned(),
+            outcome: recorded(),
+            strategy: recorded(),
+            options: String::new(),
+            metrics,
+            ..left_out(String::new())
+        },
+    })
 }
 
 fn absent(name: &str) -> String {

@@ -49,7 +49,7 @@ pub fn key(file: &Source, cells: &[Cell], quick: bool) -> String {
     }
     for name in run::files(cells) {
         digest.write(name.as_bytes());
-        if let Some(path) = run::path_of(name) {
+        if let Some(path) = run::path_of(&name) {
             add_file(&mut digest, &path);
         }
     }
