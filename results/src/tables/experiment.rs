@@ -19,6 +19,7 @@
 //! [[row]]                               # one claim
 //! claim = "about 11 GB"
 //! each = ["fp32_*"]                     # the row is about each of these; METRIC is theirs
+//!                                       # with each = ["*_paddle"] the figure may name {*}_torch: another run beside each
 //! over = "mean"                         # with each: one figure of them all, their mean, median or greatest
 //! figure = "live_floor / 1e9"           # see `expression`
 //! unit = "GB"
