@@ -1,4 +1,5 @@
-//! Cells per second of a sweep over a recording, on one and on two threads, beside a plain loop of replays in this process.
+//! Cells per second of a sweep over a recording, on one core and on two, beside a plain loop of replays in this process. Cores are given by `taskset`: a sweep
+//! on one thread would still write its files on another.
 //!
 //! ```sh
 //! cargo bench -p vramlab --bench sweep -- FILE [CELLS] [ROUNDS]
@@ -33,11 +34,11 @@ fn main() {
     let rounds = number(2, if once { 1 } else { 5 });
     let ops = loop_of_replays(&file, 1).0;
     println!("{}: {ops} ops, {cells} cells, {rounds} rounds", file.display());
-    println!("load       loop, cells/s  1 thread  of loop  2 threads  of 1");
+    println!("load       loop, cells/s    1 core  of loop    2 cores  of 1");
     let (mut of_loop, mut of_one) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let plain = loop_of_replays(&file, (cells / 20).max(1)).1;
-        let [one, two] = [1, 2].map(|threads| sweep(&file, cells, threads));
+        let [one, two] = ["0", "0,1"].map(|cores| sweep(&file, cells, cores));
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or("?");
         println!(
@@ -49,7 +50,7 @@ fn main() {
         of_one.push(two / one);
     }
     println!(
-        "medians: {:.2} of the loop, {:.2} from 1 to 2 threads",
+        "medians: {:.2} of the loop, {:.2} from 1 to 2 cores",
         median(of_loop),
         median(of_one)
     );
@@ -85,8 +86,8 @@ fn loop_of_replays(file: &Path, runs: u64) -> (u64, f64) {
     (ops, runs as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Cells per second of the program.
-fn sweep(file: &Path, cells: u64, threads: u64) -> f64 {
+/// Cells per second of the program on these cores.
+fn sweep(file: &Path, cells: u64, cores: &str) -> f64 {
     let folder = tempfile::tempdir().expect("a folder");
     let grid = folder.path().join("grid.toml");
     let capacities = cells.div_ceil(10).max(1);
@@ -98,13 +99,15 @@ fn sweep(file: &Path, cells: u64, threads: u64) -> f64 {
     );
     std::fs::write(&grid, text).expect("written");
     let began = Instant::now();
-    let status = Command::new(env!("CARGO_BIN_EXE_vramlab"))
-        .arg("sweep")
+    let threads = cores.split(',').count().to_string();
+    let status = Command::new("taskset")
+        .args(["-c", cores, env!("CARGO_BIN_EXE_vramlab"), "sweep"])
         .arg(&grid)
         .arg("--out")
         .arg(folder.path().join("out"))
         .arg("--quiet")
-        .env("RAYON_NUM_THREADS", threads.to_string())
+        .env("RAYON_NUM_THREADS", &threads)
+        .env("POLARS_MAX_THREADS", &threads)
         .stdout(Stdio::null())
         .status()
         .expect("starts");

@@ -91,7 +91,7 @@ pub fn write(
     let mut writer = ParquetWriter::new(&sealed)
         .with_compression(ParquetCompression::Snappy)
         .with_statistics(StatisticsOptions::empty())
-        .set_parallel(false)
+        .set_parallel(true)
         .with_key_value_metadata(Some(KeyValueMetadata::from_static(vec![(KEY.to_owned(), text)])))
         .batched(empty.schema())
         .map_err(bad)?;

@@ -194,14 +194,17 @@ impl Store {
     pub fn finish(mut self) -> Result<(PathBuf, Ended), Failure> {
         self.write_part()?;
         let (shard, mut ended) = (self.shard, Ended::default());
-        let mut due = 0;
+        let (mut due, parts) = (0, &self.parts);
         let written = sheet::write(&self.place, &self.about, |put| {
-            for (end, path) in &self.parts {
-                let sheet = Sheet::open(path)?;
-                let mut first = 0;
-                while first < sheet.height {
-                    let rows = sheet.rows(first, GROUP_ROWS)?;
-                    first += rows.height().max(1);
+            std::thread::scope(|scope| {
+                // one part is read while the one before is written
+                let (read, come) = std::sync::mpsc::sync_channel(0);
+                scope.spawn(move || {
+                    let mut parts = parts.iter();
+                    parts.try_for_each(|(end, path)| read.send((*end, path, part(path))).ok())
+                });
+                for (end, path, rows) in come {
+                    let rows = rows?;
                     for (cell, outcome) in cells(&rows)? {
                         if cell != shard.cell(due) {
                             return Err(not_in_order(path, cell, shard.cell(due)));
@@ -210,17 +213,23 @@ impl Store {
                         ended.add(&outcome);
                     }
                     put(rows)?;
+                    if due != end {
+                        return Err(not_in_order(path, shard.cell(due), shard.cell(end)));
+                    }
                 }
-                if due != *end {
-                    return Err(not_in_order(path, shard.cell(due), shard.cell(*end)));
-                }
-            }
-            Ok(())
+                Ok(())
+            })
         });
         written.map_err(|failure| self.explained(failure))?;
         let _ = std::fs::remove_dir_all(&self.folder); // no harm is done where it stays
         Ok((self.place, ended))
     }
+}
+
+/// The rows of a part: some hundred cells.
+fn part(path: &Path) -> Result<DataFrame, Failure> {
+    let sheet = Sheet::open(path)?;
+    sheet.rows(0, sheet.height)
 }
 
 /// How the cells of a whole shard ended.
