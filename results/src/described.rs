@@ -23,6 +23,8 @@ pub struct Described {
     of: Option<String>,
     figures: Vec<Figure>,
     table: Option<Table>,
+    /// What is missing in it, and the like.
+    remarks: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -136,6 +138,7 @@ fn sizes_of(list: &sizes::SizeList) -> Described {
 fn timeline_of(line: &timeline::Timeline) -> Described {
     let mut one = Described::default();
     one.figure("points", line.points.len() as u64, "points");
+    line.missing.iter().for_each(|missing| one.lacks(missing));
     let Some(peak) = line.peak() else { return one };
     one.figure("peak", u64::try_from(peak.total()).unwrap_or(0), "B");
     let start = line.points[0].time;
@@ -153,6 +156,9 @@ fn timeline_of(line: &timeline::Timeline) -> Described {
 
 fn dump(dump: &bfc::BfcDump) -> Described {
     let mut one = Described { of: dump.allocator.clone(), ..Described::default() };
+    if !dump.missing.is_empty() {
+        one.lacks(&dump.missing.join("; "));
+    }
     let (used, free) = dump.chunk_bytes();
     let stats = &dump.stats;
     for (name, value) in [
@@ -218,6 +224,9 @@ fn bfc_causes(dump: &bfc::BfcDump) -> Vec<(&'static str, u64)> {
 fn table_of(table: &MemorySummary) -> Described {
     let mut one =
         Described { of: Some(format!("device {}", table.device)), ..Described::default() };
+    if let Some(missing) = table.missing() {
+        one.lacks(&missing);
+    }
     one.figure("requests that failed", table.ooms, "requests");
     one.figure("retries", table.retries, "");
     let now = |name: &str| table.row(name).map(|row| row.current.bytes);
@@ -256,6 +265,12 @@ fn table_of(table: &MemorySummary) -> Described {
 }
 
 impl Described {
+    /// The file ends early, or is an excerpt.
+    fn lacks(&mut self, missing: &str) {
+        self.remarks
+            .push(format!("incomplete: it ends early or is an excerpt; missing: {missing}"));
+    }
+
     fn figure(&mut self, name: &'static str, value: u64, unit: &'static str) {
         self.figures.push(Figure { name, value, unit });
     }
@@ -283,6 +298,9 @@ impl Described {
                 grid.row(row.iter().map(Cell::shown).collect());
             }
             text += &(grid.print(markdown) + "\n");
+        }
+        for remark in &self.remarks {
+            text += &format!("remark: {remark}\n");
         }
         text
     }

@@ -5,6 +5,7 @@ use vramlab_workloads::params::{ParamError, Params};
 use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::Workload;
 
+use crate::commands::remark;
 use crate::failure::Failure;
 use crate::job::{Input, Times};
 
@@ -22,6 +23,13 @@ pub fn input<'a>(
     let input = untried(workload, params.clone(), seed, *rates, name);
     (input.make)()?;
     Ok(input)
+}
+
+/// Says on standard error which of the given parameters do nothing.
+pub fn remark_idle(workload: &Workload, params: &Params, quiet: bool) {
+    for idle in params.idle().iter().filter(|_| !quiet) {
+        remark(&format!("vramlab: {}: {idle}", workload.name));
+    }
 }
 
 /// The same, of which nothing is known before it is run.

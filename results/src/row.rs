@@ -307,7 +307,8 @@ impl Row {
         self.requested_at_peak_reserved = f.requested_at_peak_reserved;
         self.allocated_at_peak_reserved = f.allocated_at_peak_reserved;
         self.active_at_peak_reserved = f.active_at_peak_reserved;
-        self.overhead = f.overhead();
+        // the floor counts what was refused too: a run that refused something did not serve it
+        self.overhead = f.overhead().filter(|_| report.ooms + report.invalid_sizes == 0);
         self.utilisation = f.utilisation();
         self.fragmentation = f.fragmentation();
         self.kv = report.kv.as_ref().map(KvRow::new);

@@ -69,7 +69,7 @@ fn stacks_and_phases_say_what_buffers_are_for() {
         let mib = bytes(&parameters.expect("there are")["bytes"]) >> 20;
         assert!((410..425).contains(&mib), "{name}: {mib} MiB");
         let (_, out, _) = call(&["inspect", &example(name)]);
-        assert!(out.contains("uncertain: of "), "{out}");
+        assert_eq!(out.contains("uncertain: of "), sum("derived_bytes") > 0, "{out}");
     }
 }
 

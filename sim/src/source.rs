@@ -95,6 +95,11 @@ pub trait Source {
         None
     }
 
+    /// Did the request that was yielded last fail when it was recorded? It is made all the same, and freed at once. A source that is no recording need not say.
+    fn failed_when_recorded(&self) -> bool {
+        false
+    }
+
     /// Are the ops the same whatever they are answered? Only then may a strategy look ahead.
     fn independent(&self) -> bool;
 

@@ -77,6 +77,10 @@ impl Source for Stoppable<'_> {
         self.inner.served()
     }
 
+    fn failed_when_recorded(&self) -> bool {
+        self.inner.failed_when_recorded()
+    }
+
     fn independent(&self) -> bool {
         self.inner.independent()
     }

@@ -67,14 +67,14 @@ pub(crate) fn hastened(at: Nanos, speed: f64) -> Nanos {
 impl Arrivals {
     /// By the parameter `arrivals` and those of the process that it names.
     pub(crate) fn from_params(params: &Params, rng: Rng) -> Result<Self, ParamError> {
+        let bursty = Self::bursty(params, rng.clone())?;
+        let mean = params.number("rate", 1e-3..=1e6)?;
+        let swing = params.number("swing", 0.0..=1.0)?;
+        let period_s = params.number("period", 1e-3..=1e9)?;
         match params.text("arrivals") {
-            "poisson" => Ok(Self::poisson(rng, params.number("rate", 1e-3..=1e6)?)),
-            "bursty" => Self::bursty(params, rng),
-            "diurnal" => {
-                let mean = params.number("rate", 1e-3..=1e6)?;
-                let swing = params.number("swing", 0.0..=1.0)?;
-                Ok(Self::diurnal(rng, mean, swing, params.number("period", 1e-3..=1e9)?))
-            }
+            "poisson" => Ok(Self::poisson(rng, mean)),
+            "bursty" => Ok(bursty),
+            "diurnal" => Ok(Self::diurnal(rng, mean, swing, period_s)),
             _ => Err(params
                 .bad("arrivals", "poisson, bursty or diurnal (for recorded ones: trace=FILE)")),
         }

@@ -2,7 +2,7 @@
 //!
 //! No allocator and no device: every op is answered "done", and waits pass at once. Sums are kept for each device and for all together; the
 //! peak of a device is the floor under anything that keeps its buffers there. A sequence counts all its tokens, since what a cache would let
-//! it share is not known here; of a new one that asks for a chunk, the chunk.
+//! it share is not known here; of a new one that asks for a chunk, the chunk. A request that failed when it was recorded counts nothing.
 
 use std::rc::Rc;
 
@@ -20,7 +20,16 @@ pub struct Buffer {
     pub size: u64,
     /// Who asked, if that is known.
     pub site: Rc<str>,
+    /// Its request failed when it was recorded: it counts in no sum.
+    pub failed: bool,
     device: usize,
+}
+
+impl Buffer {
+    /// Bytes that count.
+    const fn counted(&self) -> u64 {
+        if self.failed { 0 } else { self.size }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,16 +121,18 @@ impl Live {
                 if slot.is_some() {
                     return self.wrong(format!("alloc of buffer {id}, which is live"));
                 }
-                *slot = Some(Buffer { size, site, device });
+                let buffer = Buffer { size, site, failed: source.failed_when_recorded(), device };
+                let counted = buffer.counted();
+                *slot = Some(buffer);
                 self.buffer_count += 1;
-                self.grow(device, size);
+                self.grow(device, counted);
             }
             Op::Free { id, .. } | Op::FreeDeferred { id } => {
                 let Some(buffer) = slot(&mut self.buffers, id.0).take() else {
                     return self.wrong(format!("free of buffer {id}, which is not live"));
                 };
                 self.buffer_count -= 1;
-                self.shrink(buffer.device, buffer.size);
+                self.shrink(buffer.device, buffer.counted());
             }
             Op::Realloc { id, size } => {
                 let Some(buffer) = slot(&mut self.buffers, id.0) else {

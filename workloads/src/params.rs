@@ -28,6 +28,31 @@ pub struct ParamDoc {
     pub unit: &'static str,
     /// One line for people.
     pub help: &'static str,
+    /// When it does something; always, if there is none.
+    pub only: Option<Only>,
+}
+
+/// A parameter does something only while another has one of these values, or none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only {
+    /// The other.
+    pub key: &'static str,
+    /// Its values.
+    pub values: &'static [&'static str],
+    /// One of them, or none of them?
+    pub one_of: bool,
+}
+
+impl ParamDoc {
+    /// The same, of a parameter that does something only with one of these values of another.
+    pub(crate) const fn only(self, key: &'static str, values: &'static [&'static str]) -> Self {
+        Self { only: Some(Only { key, values, one_of: true }), ..self }
+    }
+
+    /// The same, of one that does nothing with these.
+    pub(crate) const fn unless(self, key: &'static str, values: &'static [&'static str]) -> Self {
+        Self { only: Some(Only { key, values, one_of: false }), ..self }
+    }
 }
 
 /// A table row for [`ParamDoc`].
@@ -37,7 +62,7 @@ pub(crate) const fn doc(
     unit: &'static str,
     help: &'static str,
 ) -> ParamDoc {
-    ParamDoc { name, default, unit, help }
+    ParamDoc { name, default, unit, help, only: None }
 }
 
 /// Why parameters were refused.
@@ -143,6 +168,25 @@ impl Params {
     /// All parameters in the documented order, with the value in force.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.docs.iter().map(|doc| (doc.name, self.text(doc.name)))
+    }
+
+    /// Of the given parameters, those that do nothing beside the others: each with the reason.
+    pub fn idle(&self) -> Vec<String> {
+        let reason = |doc: &ParamDoc| {
+            let Only { key, values, one_of } = doc.only?;
+            let given = self.given.iter().any(|(name, _)| *name == doc.name);
+            let other = self.text(key);
+            if !given || values.contains(&other) == one_of {
+                return None;
+            }
+            let with = if one_of { "with" } else { "without" };
+            let values = values.join(" or ");
+            let name = doc.name;
+            Some(format!(
+                "parameter {name} does nothing with {key}={other}; only {with} {key}={values}"
+            ))
+        };
+        self.docs.iter().filter_map(reason).collect()
     }
 
     /// The value in force, as text.
@@ -278,6 +322,30 @@ mod tests {
         doc("lengths", "128/512", "tokens", ""),
         doc("size", "2MiB", "B", ""),
     ];
+
+    #[test]
+    fn a_given_parameter_of_another_mode_is_named() {
+        const OF_MODES: &[ParamDoc] = &[
+            doc("mode", "cycle", "-", ""),
+            doc("lengths", "7", "-", "").only("mode", &["cycle"]),
+            doc("mu", "5", "-", "").unless("mode", &["cycle", "padded"]),
+        ];
+        let idle = |text: &str| {
+            let mut params = Params::defaults(OF_MODES);
+            params.set_text(text).expect(text);
+            params.idle()
+        };
+        assert_eq!(idle("lengths=9"), [""; 0]);
+        assert_eq!(idle("mode=drawn,mu=1"), [""; 0]);
+        assert_eq!(idle("mode=drawn"), [""; 0], "what nobody gave is not named");
+        assert_eq!(
+            idle("mode=padded,lengths=9,mu=3"),
+            [
+                "parameter lengths does nothing with mode=padded; only with mode=cycle",
+                "parameter mu does nothing with mode=padded; only without mode=cycle or padded",
+            ]
+        );
+    }
 
     #[test]
     fn values_default_and_override() {

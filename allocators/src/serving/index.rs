@@ -9,6 +9,8 @@ struct Entry {
     hash: u64,
     next: u32,
     previous: u32,
+    /// It is the one that is found.
+    first: bool,
 }
 
 /// Blocks by the prefix that ends with them.
@@ -29,6 +31,12 @@ impl Index {
         self.first.get(&hash).copied()
     }
 
+    /// Is this the block that is found by this number?
+    pub(super) fn finds(&self, block: u32, hash: u64) -> bool {
+        let entry = &self.entries[block as usize];
+        entry.first && entry.hash == hash
+    }
+
     pub(super) fn is_registered(&self, block: u32) -> bool {
         self.entries[block as usize].hash != 0
     }
@@ -41,13 +49,14 @@ impl Index {
         } else {
             (first, std::mem::replace(&mut self.entries[first as usize].previous, block))
         };
-        self.entries[block as usize] = Entry { hash, next, previous };
+        self.entries[block as usize] = Entry { hash, next, previous, first: first == block };
         self.entries[previous as usize].next = block;
     }
 
     /// Forgets a block; says whether it was registered.
     pub(super) fn forget(&mut self, block: u32) -> bool {
-        let Entry { hash, next, previous } = std::mem::take(&mut self.entries[block as usize]);
+        let Entry { hash, next, previous, first } =
+            std::mem::take(&mut self.entries[block as usize]);
         if hash == 0 {
             return false;
         }
@@ -57,7 +66,8 @@ impl Index {
         }
         self.entries[previous as usize].next = next;
         self.entries[next as usize].previous = previous;
-        if self.first.get(&hash) == Some(&block) {
+        if first {
+            self.entries[next as usize].first = true;
             self.first.insert(hash, next);
         }
         true
@@ -89,6 +99,7 @@ mod tests {
         index.register(1, 99);
         assert!(index.forget(3));
         assert_eq!(index.find(99), Some(7));
+        assert!(index.finds(7, 99) && !index.finds(7, 98) && !index.finds(1, 99));
         assert!(index.forget(7));
         assert_eq!((index.find(99), index.is_registered(7)), (Some(1), false));
         assert!(index.forget(1));

@@ -22,6 +22,7 @@ use vramlab_sim::kv::{
 use super::layout;
 use super::options::TokenBytes;
 use super::pool::Pool;
+use super::refused::Refused;
 use super::sequences::Sequences;
 use super::tokens::{Prefix, Tokens};
 
@@ -64,6 +65,11 @@ pub struct Manager<P> {
     copied: u64,
     /// Blocks on their way in or out.
     moving: Vec<u32>,
+    /// Prefixes that end with the blocks that a look-up found.
+    prefixes: Vec<Prefix>,
+    refused: Refused,
+    /// How often blocks were taken, given back or registered.
+    changes: u64,
 }
 
 impl<P: Pool> Manager<P> {
@@ -79,6 +85,9 @@ impl<P: Pool> Manager<P> {
             used: 0,
             copied: 0,
             moving: Vec::new(),
+            prefixes: Vec::new(),
+            refused: Refused::default(),
+            changes: 0,
         }
     }
 
@@ -105,11 +114,20 @@ impl<P: Pool> Manager<P> {
         let mut table =
             Table { blocks: Vec::new(), tokens: 0, prefix: Prefix::default(), serial, unknown: 0 };
         let most = if self.rules.caching { new.tokens.saturating_sub(1) / size } else { 0 };
+        self.prefixes.clear();
+        let known = self.refused.found(new).iter().take(most as usize);
+        for (block, prefix) in known.take_while(|(block, p)| self.pool.finds(*block, p.hash())) {
+            table.blocks.push(*block);
+            table.prefix = *prefix;
+            self.prefixes.push(*prefix);
+        }
+        tokens.skip(table.blocks.len() as u64 * size);
         while (table.blocks.len() as u64) < most {
             let mut after = tokens;
             let prefix = table.prefix.with_next(&mut after, size);
             let Some(block) = self.pool.find(prefix.hash()) else { break };
             table.blocks.push(block);
+            self.prefixes.push(prefix);
             (table.prefix, tokens) = (prefix, after);
         }
         table.tokens = table.blocks.len() as u64 * size;
@@ -137,6 +155,7 @@ impl<P: Pool> Manager<P> {
             table.tokens += step;
             if table.tokens.is_multiple_of(size) {
                 let block = table.blocks[(table.tokens / size) as usize - 1];
+                self.changes += 1;
                 self.pool.register(block, table.prefix.hash());
             }
         }
@@ -161,6 +180,7 @@ impl<P: Pool> Manager<P> {
         let needed = self.blocks(end) - table.blocks.len() as u64 + u64::from(copied.is_some());
         self.check_room(below, KvFull { needed, ..KvFull::default() })?;
         self.moving.clear();
+        self.changes += u64::from(needed > 0);
         self.pool.take(below, &[], needed, &mut self.moving)?;
         self.used += needed;
         if let Some(old) = copied {
@@ -199,6 +219,9 @@ impl<P: Pool> KvCache for Manager<P> {
             self.bytes.decide(bytes);
         }
         self.check_length(new.tokens)?;
+        if let Some(full) = self.refused.still(new, self.changes) {
+            self.check_room(below, full)?;
+        }
         let (mut table, mut tokens) = self.look_up(new);
         let hit = table.tokens;
         let count = new.now(new.tokens - hit)?;
@@ -213,7 +236,13 @@ impl<P: Pool> KvCache for Manager<P> {
             0
         };
         let needed = self.blocks(room.max(held)) - found + idle;
-        self.check_room(below, KvFull { hit, needed, watermark, free: 0 })?;
+        let full = KvFull { hit, needed, watermark, free: 0 };
+        if let Err(refusal) = self.check_room(below, full) {
+            let found = table.blocks.iter().copied().zip(self.prefixes.iter().copied());
+            self.refused.set(new, full, self.changes, found);
+            return Err(refusal);
+        }
+        self.changes += 1;
         let blocks = self.blocks(held) - found;
         self.moving.clear();
         self.pool.take(below, &table.blocks, blocks, &mut self.moving)?;
@@ -239,6 +268,7 @@ impl<P: Pool> KvCache for Manager<P> {
 
     fn fork(&mut self, below: &mut Below<'_>, from: Sequence) -> Result<Admitted, KvError> {
         let mut table = self.live.get(from)?.clone();
+        self.changes += 1;
         self.pool.take(below, &table.blocks, 0, &mut Vec::new())?;
         self.serials += 1;
         table.serial = self.serials;
@@ -249,6 +279,7 @@ impl<P: Pool> KvCache for Manager<P> {
 
     fn end(&mut self, below: &mut Below<'_>, sequence: Sequence) -> Result<(), KvError> {
         let table = self.live.remove(sequence)?;
+        self.changes += 1;
         self.tokens -= table.tokens;
         for (index, block) in table.blocks.iter().enumerate() {
             if self.pool.holders(*block) == 1 {
@@ -270,7 +301,10 @@ impl<P: Pool> KvCache for Manager<P> {
                 list.push(("copied_tokens", self.copied));
                 Ok(Reply::Counters(list))
             }
-            other => self.pool.notice(below, &other),
+            other => {
+                self.changes += 1; // it may empty the cache
+                self.pool.notice(below, &other)
+            }
         }
     }
 

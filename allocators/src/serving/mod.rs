@@ -22,6 +22,7 @@ pub mod paged;
 mod pool;
 mod queue;
 pub mod radix;
+mod refused;
 mod sequences;
 #[cfg(test)]
 mod testing;

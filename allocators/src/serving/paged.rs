@@ -184,6 +184,10 @@ impl Pool for BlockPool {
         self.index.find(hash)
     }
 
+    fn finds(&self, block: u32, hash: u64) -> bool {
+        self.index.finds(block, hash)
+    }
+
     fn holders(&self, block: u32) -> u32 {
         self.holders[block as usize]
     }

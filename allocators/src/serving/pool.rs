@@ -44,6 +44,9 @@ pub trait Pool: Send {
     /// A block with the content of this number.
     fn find(&self, hash: u64) -> Option<u32>;
 
+    /// Is this the block that is found by the content of this number?
+    fn finds(&self, block: u32, hash: u64) -> bool;
+
     /// How many sequences have the block.
     fn holders(&self, block: u32) -> u32;
 
@@ -75,7 +78,7 @@ pub trait Pool: Send {
     fn notice(&mut self, below: &mut Below<'_>, notice: &Notice<'_>) -> Result<Reply, KvError>;
 }
 
-/// Most blocks of a cache. Its tables, which are there from the first sequence on, take up to 28 bytes for each.
+/// Most blocks of a cache. Its tables, which are there from the first sequence on, take up to 36 bytes for each.
 pub(super) const MOST_BLOCKS: u64 = 1 << 25;
 
 /// So many blocks, if they are not more than `most`; `options` decide how many they are.

@@ -36,6 +36,20 @@ impl<'a> Tokens<'a> {
         mixed(!mixed(!self.serial) ^ self.unknown.wrapping_mul(STEP))
     }
 
+    /// The next `count` tokens are behind us.
+    pub(super) fn skip(&mut self, mut count: u64) {
+        while let [run, rest @ ..] = self.runs {
+            let left = run.count - self.passed;
+            if count < left {
+                self.passed += count;
+                return;
+            }
+            count -= left;
+            (self.runs, self.passed) = (rest, 0);
+        }
+        self.unknown += count;
+    }
+
     /// How many unknown tokens the sequence had by now.
     pub(super) const fn unknown(&self) -> u64 {
         self.unknown
@@ -97,6 +111,18 @@ mod tests {
         assert_eq!(a[..4], b[..4]);
         let all: BTreeSet<u64> = a.iter().chain(&b).chain(&whole).copied().collect();
         assert_eq!(all.len(), 10 + 6 + 6, "what the runs do not cover is like no other token");
+    }
+
+    #[test]
+    fn skipped_tokens_are_those_that_were_not_asked_for() {
+        let runs =
+            [KeyRun { stream: 3, first: 0, count: 4 }, KeyRun { stream: 5, first: 2, count: 3 }];
+        let whole = taken(&runs, 1, 12);
+        for (count, expected) in whole.iter().enumerate() {
+            let mut tokens = Tokens::new(&runs, 1, 0);
+            tokens.skip(count as u64);
+            assert_eq!(tokens.next(), *expected, "{count}");
+        }
     }
 
     #[test]

@@ -189,6 +189,10 @@ impl Source for Cut<'_> {
         self.inner.touch()
     }
 
+    fn failed_when_recorded(&self) -> bool {
+        self.site.is_none() && self.inner.failed_when_recorded()
+    }
+
     fn kv(&self) -> NewSequence<'_> {
         self.inner.kv()
     }

@@ -37,6 +37,9 @@ impl Window {
 pub struct Peak {
     pub ops: u64,
     pub allocs: u64,
+    /// Of these, the ones that failed when they were recorded: they are never live.
+    pub failed: u64,
+    pub failed_largest_bytes: u64,
     pub frees: u64,
     pub gaps: u64,
     /// Sequences of a cache that began, forks among them.
@@ -145,6 +148,8 @@ pub fn peak(lives: &Lives, categories: &Categories, window: Window, top: usize) 
     Peak {
         ops: lives.ops,
         allocs: lives.allocs,
+        failed: lives.failed,
+        failed_largest_bytes: lives.failed_largest,
         frees: lives.frees,
         gaps: lives.gaps,
         sequences: lives.sequences,

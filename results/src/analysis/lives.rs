@@ -47,12 +47,14 @@ pub struct Life {
     pub device: u16,
     /// Tokens of a sequence.
     pub sequence: bool,
+    /// Its request failed when it was recorded: it is never live, and given back at once if a replay serves it.
+    pub failed: bool,
 }
 
 impl Life {
     /// Is it live after op `op`?
     pub const fn at(&self, op: u64) -> bool {
-        self.birth <= op && op < self.death
+        self.birth <= op && op < self.death && !self.failed
     }
 
     /// Ops from birth to end, or to the end of an input of so many ops.
@@ -81,8 +83,12 @@ pub struct Lives {
     pub marked: bool,
     /// Ops in all.
     pub ops: u64,
-    /// Requests.
+    /// Requests, with those that failed when they were recorded.
     pub allocs: u64,
+    /// Requests that failed when they were recorded.
+    pub failed: u64,
+    /// The most bytes that one of these asked for.
+    pub failed_largest: u64,
     /// Frees, and deferred ones.
     pub frees: u64,
     /// Sequences that began, forks among them.
@@ -136,7 +142,7 @@ impl Lives {
     /// Numbers of what is live after an op, in order of birth.
     pub fn live_at(&self, op: u64) -> impl Iterator<Item = usize> + '_ {
         let born = self.list.partition_point(|life| life.birth <= op);
-        (0..born).filter(move |&at| op < self.list[at].death)
+        (0..born).filter(move |&at| self.list[at].at(op))
     }
 
     /// The number of what op `op` asked for.
@@ -158,7 +164,8 @@ impl Lives {
     /// The same of the buffers with these numbers.
     pub fn curve_of(&self, which: impl IntoIterator<Item = usize>) -> Vec<(u64, u64)> {
         let mut steps: Vec<(u64, i128)> = Vec::new();
-        for life in which.into_iter().filter_map(|at| self.list.get(at)) {
+        let counted = |at: usize| self.list.get(at).filter(|life| !life.failed);
+        for life in which.into_iter().filter_map(counted) {
             steps.push((life.birth, i128::from(life.size)));
             if life.death != NEVER {
                 steps.push((life.death, -i128::from(life.size)));
@@ -198,6 +205,10 @@ impl Reader {
             Op::Alloc { id, stream, site, .. } => {
                 self.lives.allocs += 1;
                 let Some(buffer) = live.buffer(id) else { return };
+                if buffer.failed {
+                    self.lives.failed += 1;
+                    self.lives.failed_largest = self.lives.failed_largest.max(buffer.size);
+                }
                 let text = self.site(&buffer.site);
                 let last = self.runs.last().map(|(last, _)| *last);
                 if last.is_none() || (text != 0 && last != Some(text)) {
@@ -213,6 +224,7 @@ impl Reader {
                     stream: stream.0,
                     device: u16::try_from(live.device()).unwrap_or(u16::MAX),
                     sequence: false,
+                    failed: buffer.failed,
                 });
                 let number = self.last();
                 *slot(&mut self.buffers, id.0) = number;
@@ -241,6 +253,7 @@ impl Reader {
                     stream: 0,
                     device: u16::try_from(live.device()).unwrap_or(u16::MAX),
                     sequence: true,
+                    failed: false,
                 });
                 let number = self.last();
                 *slot(&mut self.sequences, seq.0) = number;

@@ -134,10 +134,9 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     let Opening { opened: recordings, mut bad } = inputs::open_each(&recordings)?;
     let built_in = if examples { inputs::examples()? } else { Vec::new() };
     let rates = Rates::of(&place.profile);
-    let mut all: Vec<(Input<'_>, Place)> = synthetic(args, &workloads, &requests, &rates)?
-        .into_iter()
-        .map(|input| (input, place.clone()))
-        .collect();
+    let made = synthetic(args, &workloads, &requests, &rates, common.quiet)?;
+    let mut all: Vec<(Input<'_>, Place)> =
+        made.into_iter().map(|input| (input, place.clone())).collect();
     for file in built_in.iter().chain(&recordings) {
         for (input, recorded) in file.inputs().into_iter().zip(file.recorded()) {
             match room::place(&input, recorded, &args.place, common.quiet) {
@@ -270,6 +269,7 @@ fn synthetic<'a>(
     found: &[&'static Workload],
     requests: &[PathBuf],
     rates: &Rates,
+    quiet: bool,
 ) -> Result<Vec<Input<'a>>, Failure> {
     let pairs = args.set.iter().map(|pair| {
         pair.split_once('=')
@@ -306,11 +306,13 @@ fn synthetic<'a>(
         }
         let serves = workload.carries.sequences && !requests.is_empty();
         if !serves {
+            made::remark_idle(workload, &params, quiet);
             inputs.extend(seeded(args, workload, &params, rates, workload.name)?);
             continue;
         }
         for (file, name) in requests.iter().zip(inputs::names(requests)) {
             params.set("trace", file.display().to_string()).map_err(Failure::usage)?;
+            made::remark_idle(workload, &params, quiet);
             let name = format!("{}, {name}", workload.name);
             inputs.extend(seeded(args, workload, &params, rates, &name)?);
         }

@@ -18,6 +18,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fit::{Fit, fit, largest_batch};
 use crate::inputs;
 use crate::job::{Input, Place, Times, run_pair};
+use crate::made;
 use crate::measured;
 use crate::output::{Format, Grid, mib, percent, plain, to_csv, to_json};
 
@@ -63,7 +64,7 @@ pub fn run(args: &FitArgs, common: &Common) -> Outcome {
     let places = places(&args.devices)?;
     let workload = model(&args.subject);
     let rows = match workload {
-        Some(workload) => of_workload(workload, args, &specs, &places)?,
+        Some(workload) => of_workload(workload, args, &specs, &places, common)?,
         None => of_recording(args, &specs, &places)?,
     };
     print(&match common.format {
@@ -124,8 +125,10 @@ fn of_workload(
     args: &FitArgs,
     specs: &[Spec],
     places: &[Place],
+    common: &Common,
 ) -> Result<Vec<Fit>, Failure> {
     let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
+    made::remark_idle(workload, &params, common.quiet);
     let error = error(workload, args)?;
     let has_batch = workload.params.iter().any(|doc| doc.name == BATCH);
     each(specs, places, |spec, place| {

@@ -303,7 +303,9 @@ fn of_model(
             ));
         }
     };
-    let input = Model::find(name, &args.set)?.input(passes, rates)?;
+    let model = Model::find(name, &args.set)?;
+    model.remark_idle(common.quiet);
+    let input = model.input(passes, rates)?;
     let spec = match &args.strategy {
         Some(spec) => spec.clone(),
         None => parse_spec(STRATEGY).map_err(Failure::usage)?,

@@ -1,6 +1,6 @@
 //! `vramlab measured`: our models and servers beside what was measured of real runs, and where large buffers differ.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramlab_sim::units::Bytes;
@@ -8,8 +8,10 @@ use vramlab_sim::units::Bytes;
 use super::{print, remark};
 use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
+use crate::inputs::Bad;
 use crate::measured::{self, Beside, Buffers, Found};
 use crate::output::{Format, Grid, mib, to_csv, to_json};
+use crate::runs;
 use crate::serving::{recorded, table};
 
 /// Arguments.
@@ -40,27 +42,32 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         return Err(Failure::usage("--buffers is of set-ups; measured runs of servers have none"));
     }
     if !servers.is_empty() {
-        if !paths.is_empty() {
+        if !paths.iter().all(|path| is_empty(path)) {
             let what = "measured runs of servers and set-ups of models make different tables; give them in two calls";
             return Err(Failure::usage(what));
         }
         served(&servers, common)?;
-        return Ok(Code::Done);
-    }
-    let mut found = Found::default();
-    for path in paths {
-        let Found { setups, left_out } = measured::read(path)?;
-        found.setups.extend(setups);
-        found.left_out.extend(left_out);
-    }
-    let Found { setups, left_out } = found;
-    if setups.is_empty() {
-        let named: Vec<_> = args.paths.iter().map(|path| path.display().to_string()).collect();
-        let mut message = format!("{}: no set-up that a workload can express", named.join(", "));
-        for (name, why) in &left_out {
-            message += &format!("\n{name}: {why}");
+        let mut bad = Bad::default();
+        for path in paths {
+            bad.add(Failure::input(format!(
+                "{}: found an empty folder, expected measured runs",
+                path.display()
+            )))?;
         }
-        return Err(Failure::input(message));
+        return runs::end(&bad, false, false, Code::Done);
+    }
+    let (mut setups, mut left_out, mut bad) = (Vec::new(), Vec::new(), Bad::default());
+    for path in paths {
+        match set_ups(path) {
+            Ok(found) => {
+                setups.extend(found.setups);
+                left_out.extend(found.left_out);
+            }
+            Err(failure) => bad.add(failure)?,
+        }
+    }
+    if setups.is_empty() {
+        return runs::end(&bad, true, false, Code::Done);
     }
     for (name, why) in &left_out {
         remark(&format!("vramlab: left out: {name}: {why}"));
@@ -80,7 +87,7 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
             Format::Csv => to_csv(&differ),
             Format::Table | Format::Markdown => buffers(&rows, &differ, markdown),
         })?;
-        return Ok(Code::Done);
+        return runs::end(&bad, false, false, Code::Done);
     }
     let rows: Vec<Beside> = setups.iter().map(measured::Measured::run).collect::<Result<_, _>>()?;
     print(&match common.format {
@@ -88,7 +95,24 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         Format::Csv => to_csv(&rows),
         Format::Table | Format::Markdown => peaks(&rows, markdown),
     })?;
-    Ok(Code::Done)
+    runs::end(&bad, false, false, Code::Done)
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Set-ups of a path, at least one.
+fn set_ups(path: &Path) -> Result<Found, Failure> {
+    let found = measured::read(path)?;
+    if found.setups.is_empty() {
+        let mut message = format!("{}: no set-up that a workload can express", path.display());
+        for (name, why) in &found.left_out {
+            message += &format!("\n{name}: {why}");
+        }
+        return Err(Failure::input(message));
+    }
+    Ok(found)
 }
 
 /// Measured runs of servers.

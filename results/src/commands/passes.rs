@@ -56,6 +56,14 @@ impl Model {
             )));
         };
         let params = workload.params_from(&set.join(",")).map_err(Failure::usage)?;
+        if set
+            .iter()
+            .flat_map(|pairs| pairs.split(','))
+            .any(|pair| pair.trim().starts_with("passes="))
+        {
+            let what = "--set passes=…: passes are given with --passes here, each choice beside the run without any";
+            return Err(Failure::usage(what));
+        }
         Ok(Self { workload, params, make_plan })
     }
 
@@ -68,6 +76,11 @@ impl Model {
             (self.make_plan)(&self.with_passes(passes)?).map_err(Failure::usage)?;
         let changed = |report: &passes::Report| format!("{}: {}", report.pass, report.changed);
         Ok((plan, reports.iter().map(changed).collect()))
+    }
+
+    /// Says which of its parameters do nothing.
+    pub fn remark_idle(&self, quiet: bool) {
+        made::remark_idle(self.workload, &self.params, quiet);
     }
 
     fn with_passes(&self, passes: &str) -> Result<Params, Failure> {
@@ -185,6 +198,7 @@ impl Asked<'_> {
         common: &Common,
     ) -> Result<(Vec<Vec<Gave>>, bool), Failure> {
         let model = Model::find(name, &self.args.set)?;
+        model.remark_idle(common.quiet);
         let rates = Rates::of(&self.place.profile);
         let (mut ready, mut refused) = (Vec::new(), Vec::new());
         for passes in choices(&self.args.passes) {

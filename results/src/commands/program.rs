@@ -68,6 +68,7 @@ pub struct Asked<'a> {
 /// Unknown models, parameters, passes, devices.
 pub fn inspect(asked: &Asked<'_>, common: &Common) -> Outcome {
     let model = Model::find(asked.name, asked.set)?;
+    model.remark_idle(common.quiet);
     let rates = Rates::of(&Place::new(asked.device.unwrap_or(DEVICE), None)?.profile);
     let lines = |passes: &str| -> Result<(Vec<Line>, Vec<String>), Failure> {
         let (plan, changed) = model.plan(passes)?;

@@ -52,12 +52,17 @@ pub fn small_text(path: &Path, most: units::Bytes, expected: &str) -> Result<Str
     if !file.metadata().is_ok_and(|about| about.is_file()) {
         return Err(bad(format!("found no regular file, expected {expected}")));
     }
-    let mut text = String::new();
-    file.take(most.0 + 1).read_to_string(&mut text).map_err(|e| bad(e.to_string()))?;
+    let mut text = Vec::new();
+    file.take(most.0 + 1).read_to_end(&mut text).map_err(|e| bad(e.to_string()))?;
     if text.len() as u64 > most.0 {
         return Err(bad(format!("found more than {most}, expected {expected}")));
     }
-    Ok(text)
+    String::from_utf8(text).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        bad(format!(
+            "byte {at}: found bytes that are no UTF-8, expected {expected} as text in UTF-8"
+        ))
+    })
 }
 
 /// What a file may be, for messages.

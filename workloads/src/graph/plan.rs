@@ -157,6 +157,17 @@ pub struct Run {
     pub tokens: u64,
 }
 
+impl Run {
+    /// Does the optimizer keep something for each weight?
+    pub const fn has_states(&self) -> bool {
+        match self.optimizer.rule {
+            Rule::None => false,
+            Rule::Sgd { momentum } => momentum || self.master,
+            Rule::Adam { .. } => true,
+        }
+    }
+}
+
 impl Default for Run {
     /// Training in the way of PyTorch's defaults, with AdamW, on an A100.
     fn default() -> Self {

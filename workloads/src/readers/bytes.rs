@@ -93,6 +93,31 @@ impl BufRead for Bytes {
     }
 }
 
+/// A decoder whose errors say where they are.
+struct Unpacked<R> {
+    decoder: R,
+    form: &'static str,
+    /// Bytes that were unpacked.
+    given: u64,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            kind => {
+                let Self { form, given, .. } = self;
+                let what = format!(
+                    "after byte {given} (decompressed): {error}; expected whole {form} data, and it ends too early or is damaged"
+                );
+                io::Error::new(kind, what)
+            }
+        })?;
+        self.given += read as u64;
+        Ok(read)
+    }
+}
+
 /// Opens a file for reading, decompressing what its first bytes show to be gzip or Zstandard.
 ///
 /// # Errors
@@ -117,13 +142,15 @@ pub fn decompressed(reader: impl Read + 'static, total: Option<u64>) -> io::Resu
     let start = reader.fill_buf()?;
     if start.starts_with(&GZIP_MAGIC) {
         let decoder = flate2::bufread::MultiGzDecoder::new(reader);
-        let reader = BufReader::with_capacity(BUFFER_BYTES, decoder);
+        let unpacked = Unpacked { decoder, form: "gzip", given: 0 };
+        let reader = BufReader::with_capacity(BUFFER_BYTES, unpacked);
         return Ok(Bytes { reader: Box::new(reader), total: None });
     }
     if start.starts_with(&ZSTD_MAGIC) {
         let decoder = ruzstd::decoding::StreamingDecoder::new(reader);
         let decoder = decoder.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let reader = BufReader::with_capacity(BUFFER_BYTES, decoder);
+        let unpacked = Unpacked { decoder, form: "Zstandard", given: 0 };
+        let reader = BufReader::with_capacity(BUFFER_BYTES, unpacked);
         return Ok(Bytes { reader: Box::new(reader), total: None });
     }
     Ok(Bytes { reader: Box::new(reader), total })
@@ -221,6 +248,23 @@ mod tests {
         assert_eq!(all(ruzstd::encoding::compress_to_vec(&text[..], level)), text);
         assert_eq!(all(text.clone()), text);
         assert_eq!(all(Vec::new()), b"");
+    }
+
+    #[test]
+    fn a_packed_file_that_was_cut_says_so() {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&text).expect("write");
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        let packed =
+            [gzip.finish().expect("finish"), ruzstd::encoding::compress_to_vec(&text[..], level)];
+        for (packed, form) in packed.into_iter().zip(["gzip", "Zstandard"]) {
+            let half = packed[..packed.len() / 2].to_vec();
+            let mut bytes = decompressed(io::Cursor::new(half), None).expect("header");
+            let error = bytes.read_to_end(&mut Vec::new()).expect_err("cut").to_string();
+            assert!(error.starts_with("after byte ") && error.contains(form), "{error}");
+            assert!(error.contains("it ends too early"), "{error}");
+        }
     }
 
     /// Compressed files gave a few bytes at first, which were too few to tell a format.

@@ -34,6 +34,8 @@ pub struct Events {
     list: Vec<Event>,
     /// The file's own number of each buffer, by its number of birth.
     names: Vec<u64>,
+    /// Buffers whose requests failed, in order.
+    failed: Vec<u32>,
     timed: bool,
     gaps: u64,
 }
@@ -92,6 +94,13 @@ impl Builder {
         self.events.list.push(Event { time, what: What::Free { slot } });
     }
 
+    /// A request failed.
+    pub(crate) fn failed(&mut self, time: u64, size: u64) {
+        self.events.failed.push(self.events.names.len() as u32);
+        let slot = self.alloc(time, 0, size);
+        self.free(time, slot);
+    }
+
     /// One more free without a request, or the other way round.
     pub(crate) fn gap(&mut self) {
         self.events.gaps += 1;
@@ -140,6 +149,8 @@ pub struct EventSource {
     next: usize,
     /// The host was told to wait for the next event.
     waited: bool,
+    /// The request that was yielded last failed.
+    failed: bool,
     /// The name of each slot's buffer.
     names: Vec<u64>,
 }
@@ -148,7 +159,7 @@ impl EventSource {
     /// From the first event on. With `keep_times` ops are issued not before their recorded times, from that of the first on.
     pub fn new(events: Arc<Events>, keep_times: bool) -> Self {
         let keep_times = keep_times && events.timed;
-        Self { events, keep_times, next: 0, waited: false, names: Vec::new() }
+        Self { events, keep_times, next: 0, waited: false, failed: false, names: Vec::new() }
     }
 }
 
@@ -167,6 +178,7 @@ impl Source for EventSource {
                     self.names.resize(slot as usize + 1, 0);
                 }
                 self.names[slot as usize] = self.events.names[buffer as usize];
+                self.failed = self.events.failed.binary_search(&buffer).is_ok();
                 Op::Alloc { id: BufferId(slot), stream: StreamId(0), site: NameId(0), size }
             }
             What::Free { slot } => Op::Free { id: BufferId(slot), stream: None },
@@ -187,6 +199,10 @@ impl Source for EventSource {
 
     fn name(&self, id: BufferId) -> u64 {
         self.names.get(id.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn failed_when_recorded(&self) -> bool {
+        self.failed
     }
 
     fn independent(&self) -> bool {

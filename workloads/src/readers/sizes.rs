@@ -17,7 +17,7 @@ use std::path::Path;
 
 use vramlab_sim::source::SourceError;
 
-use super::bytes::{self, FileError};
+use super::bytes;
 use super::text::{Csv, Lines, Row};
 
 /// Most sizes that are held.
@@ -58,8 +58,12 @@ pub(super) const HEIGHTS: [&str; 3] = ["height", "line_height", "crop_height"];
 ///
 /// # Errors
 /// It cannot be read, or a line is bad; the error names the file.
-pub fn open(path: &Path) -> Result<SizeList, FileError> {
-    read(bytes::open(path)?, "sizes").map_err(|error| FileError::new(path, error))
+pub fn open(path: &Path) -> Result<SizeList, SourceError> {
+    let origin = path.display().to_string();
+    match bytes::open(path) {
+        Ok(input) => read(input, &origin),
+        Err(error) => Err(SourceError { place: origin, what: error.source.to_string() }),
+    }
 }
 
 /// As [`open`], from anywhere; `origin` names it in messages.

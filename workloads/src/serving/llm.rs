@@ -37,20 +37,26 @@ pub const PARAMS: &[ParamDoc] = &[
         "requests",
         "how many are drawn, or the most that are taken of a trace; auto: 500, or all",
     ),
-    doc("speed", "1", "-", "recorded times between arrivals are divided by this"),
+    doc("speed", "1", "-", "recorded times between arrivals are divided by this")
+        .unless("trace", &["none"]),
     doc("arrivals", "poisson", "-", "poisson, bursty or diurnal; of a trace without times too"),
     doc("rate", "3", "requests/s", "arrivals, while calm or on average"),
-    doc("burst_rate", "30", "requests/s", "arrivals in a burst"),
-    doc("calm", "20", "s", "mean length of a calm"),
-    doc("burst", "2", "s", "mean length of a burst; 0: none"),
-    doc("period", "86400", "s", "length of a day"),
-    doc("swing", "0.8", "-", "how far the rate of a day goes up and down, as a share of it"),
-    doc("prompt_median", "1020", "tokens", "median length of a prompt"),
-    doc("prompt_sigma", "0.843", "ln tokens", "standard deviation of its logarithm"),
-    doc("output_median", "129", "tokens", "median length of an answer"),
-    doc("output_sigma", "0.761", "ln tokens", "standard deviation of its logarithm"),
-    doc("shared_prefix", "0", "tokens", "a prompt begins with so many tokens that others have too"),
-    doc("shared_texts", "1", "texts", "how many different such beginnings there are"),
+    doc("burst_rate", "30", "requests/s", "arrivals in a burst").only("arrivals", &["bursty"]),
+    doc("calm", "20", "s", "mean length of a calm").only("arrivals", &["bursty"]),
+    doc("burst", "2", "s", "mean length of a burst; 0: none").only("arrivals", &["bursty"]),
+    doc("period", "86400", "s", "length of a day").only("arrivals", &["diurnal"]),
+    doc("swing", "0.8", "-", "how far the rate of a day goes up and down, as a share of it")
+        .only("arrivals", &["diurnal"]),
+    doc("prompt_median", "1020", "tokens", "median length of a prompt").only("trace", &["none"]),
+    doc("prompt_sigma", "0.843", "ln tokens", "standard deviation of its logarithm")
+        .only("trace", &["none"]),
+    doc("output_median", "129", "tokens", "median length of an answer").only("trace", &["none"]),
+    doc("output_sigma", "0.761", "ln tokens", "standard deviation of its logarithm")
+        .only("trace", &["none"]),
+    doc("shared_prefix", "0", "tokens", "a prompt begins with so many tokens that others have too")
+        .only("trace", &["none"]),
+    doc("shared_texts", "1", "texts", "how many different such beginnings there are")
+        .only("trace", &["none"]),
     doc("max_num_seqs", "256", "requests", "most requests that run"),
     doc("max_num_batched_tokens", "2048", "tokens", "most tokens of a step"),
     doc("max_model_len", "auto", "tokens", "most tokens of a request; auto: the model's"),
@@ -74,7 +80,8 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "recompute, or swap (keep keys and values in host memory; needs async_scheduling=false)",
     ),
-    doc("swap_space", "4GiB", "B", "host memory for swapped keys and values"),
+    doc("swap_space", "4GiB", "B", "host memory for swapped keys and values")
+        .only("preemption", &["swap"]),
     doc(
         "reservation",
         "dynamic",
@@ -171,7 +178,8 @@ fn config(
     if swap && ahead {
         return Err(params.bad("preemption", "recompute, or async_scheduling=false beside it"));
     }
-    let swap_tokens = if swap { params.bytes("swap_space")? / model.token_bytes() } else { 0 };
+    let swap_space = params.bytes("swap_space")?;
+    let swap_tokens = if swap { swap_space / model.token_bytes() } else { 0 };
     Ok(Config {
         max_num_seqs: params.count("max_num_seqs", 1..=1 << 20)?,
         max_num_batched_tokens: params.count("max_num_batched_tokens", 1..=1 << 32)?,
@@ -198,30 +206,26 @@ fn load(
         "auto" => None,
         _ => Some(params.count("requests", 1..=REPEATS_MAX)?),
     };
+    let speed = params.number("speed", 1e-6..=1e6)?;
+    let length = |purpose, median, sigma| -> Result<Length, ParamError> {
+        Ok(Length {
+            rng: Rng::new(seed, purpose),
+            median: params.number(median, 1.0..=1e9)?,
+            sigma: params.number(sigma, 0.0..=8.0)?,
+            most: longest - 1,
+        })
+    };
+    let drawn = Lengths::Drawn {
+        prompts: length("llm.prompts", "prompt_median", "prompt_sigma")?,
+        outputs: length("llm.outputs", "output_median", "output_sigma")?,
+        texts: Rng::new(seed, "llm.texts"),
+        shared: params.count("shared_prefix", 0..=1 << 32)?,
+        groups: params.count("shared_texts", 1..=1 << 32)?,
+        left: count.unwrap_or(REQUESTS_DRAWN),
+    };
     let lengths = match log {
-        Some(log) => Lengths::Recorded {
-            count: count.unwrap_or(u64::MAX),
-            speed: params.number("speed", 1e-6..=1e6)?,
-            log,
-        },
-        None => {
-            let length = |purpose, median, sigma| -> Result<Length, ParamError> {
-                Ok(Length {
-                    rng: Rng::new(seed, purpose),
-                    median: params.number(median, 1.0..=1e9)?,
-                    sigma: params.number(sigma, 0.0..=8.0)?,
-                    most: longest - 1,
-                })
-            };
-            Lengths::Drawn {
-                prompts: length("llm.prompts", "prompt_median", "prompt_sigma")?,
-                outputs: length("llm.outputs", "output_median", "output_sigma")?,
-                texts: Rng::new(seed, "llm.texts"),
-                shared: params.count("shared_prefix", 0..=1 << 32)?,
-                groups: params.count("shared_texts", 1..=1 << 32)?,
-                left: count.unwrap_or(REQUESTS_DRAWN),
-            }
-        }
+        Some(log) => Lengths::Recorded { count: count.unwrap_or(u64::MAX), speed, log },
+        None => drawn,
     };
     Ok(Load { arrivals, lengths, number: 0 })
 }

@@ -31,13 +31,18 @@ pub const PARAMS: &[ParamDoc] = &join::<11, 26, 37>(
         doc("mode", "cycle", "-", "cycle, lognormal, sorted, bucketed or padded"),
         doc("batch", "8", "sequences", "sequences in a batch"),
         doc("steps", "40", "steps", "optimiser steps (batches in inference)"),
-        doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /"),
-        doc("mu", "5.3", "ln tokens", "mean of the length's logarithm"),
-        doc("sigma", "0.6", "ln tokens", "its standard deviation"),
-        doc("min", "1", "tokens", "shortest length drawn"),
-        doc("max", "1024", "tokens", "longest length drawn"),
-        doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this"),
-        doc("window", "16", "batches", "mode=sorted: batches sorted together"),
+        doc("lengths", "128/512/256/1024", "tokens", "mode=cycle: lengths in turn, separated by /")
+            .only("mode", &["cycle"]),
+        doc("mu", "5.3", "ln tokens", "mean of the length's logarithm")
+            .unless("mode", &["cycle", "padded"]),
+        doc("sigma", "0.6", "ln tokens", "its standard deviation")
+            .unless("mode", &["cycle", "padded"]),
+        doc("min", "1", "tokens", "shortest length drawn").unless("mode", &["cycle", "padded"]),
+        doc("max", "1024", "tokens", "longest length drawn").unless("mode", &["cycle"]),
+        doc("bucket", "128", "tokens", "mode=bucketed: lengths are multiples of this")
+            .only("mode", &["bucketed"]),
+        doc("window", "16", "batches", "mode=sorted: batches sorted together")
+            .only("mode", &["sorted"]),
         doc(
             "positions",
             "auto",

@@ -163,6 +163,10 @@ impl Pool for ElasticPool {
         self.index.find(hash)
     }
 
+    fn finds(&self, block: u32, hash: u64) -> bool {
+        self.index.finds(block, hash)
+    }
+
     fn holders(&self, block: u32) -> u32 {
         self.holders[block as usize]
     }

@@ -166,10 +166,14 @@ fn holders(seen: &Seen<'_, '_>, default: &Trial, place: &Place) -> String {
         let one = |(what, bytes): &(String, u64)| format!("{} {} MiB", plain(what), mib(*bytes));
         shares.iter().take(HOLDERS).map(one).collect::<Vec<_>>().join(", ")
     };
-    // where the failing request makes the peak, what is there without it is what holds the memory
-    let fails = default.row.first_oom_op.filter(|op| *op == lives.peak_op);
-    let asked = fails.and_then(|op| lives.born_at(op)).map(|at| lives.list[at].size);
-    let op = asked.map_or(lives.peak_op, |_| lives.peak_op.saturating_sub(1));
+    // where the failing request makes the peak, what is there without it is what holds the memory; one that failed when recorded is in no peak
+    let fails = default.row.first_oom_op.and_then(|op| lives.born_at(op)).map(|at| lives.list[at]);
+    let fails = fails.filter(|life| life.failed || life.birth == lives.peak_op);
+    let asked = fails.map(|life| life.size);
+    let op = match fails {
+        Some(life) if !life.failed => lives.peak_op.saturating_sub(1),
+        _ => lives.peak_op,
+    };
     let sites = shares::by_site(lives, op, HOLDERS);
     let sites = sites.into_iter().map(|share| (share.what, share.bytes)).collect();
     let mut categories = shares::by_category(lives, seen.categories, op);

@@ -50,6 +50,13 @@ fn summary(one: &Inspected) -> String {
         "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
         p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
     );
+    if p.failed > 0 {
+        text += &format!(
+            "failed when this was recorded: {} of the requests, the largest of {} MiB; no sum of what is live counts them\n",
+            p.failed,
+            mib(p.failed_largest_bytes)
+        );
+    }
     if p.gaps > 0 {
         text += &format!(
             "the beginning is missing: {} frees are of buffers that the recording never showed, and whose bytes count nowhere\n",

@@ -25,10 +25,13 @@ pub const RUN: [ParamDoc; 11] = [
         "adamw_foreach",
         "-",
         "none, sgd, momentum, adam or adamw, with _foreach (default), _fused or _single",
-    ),
-    doc("clip", "true", "-", "clip the gradient norm before the optimiser"),
-    doc("accumulation", "1", "batches", "batches per optimiser step"),
-    doc("set_to_none", "true", "-", "zero_grad frees gradients instead of zeroing them"),
+    )
+    .only("phase", &["train"]),
+    doc("clip", "true", "-", "clip the gradient norm before the optimiser")
+        .only("phase", &["train"]),
+    doc("accumulation", "1", "batches", "batches per optimiser step").only("phase", &["train"]),
+    doc("set_to_none", "true", "-", "zero_grad frees gradients instead of zeroing them")
+        .only("phase", &["train"]),
     doc(
         "output",
         "held",

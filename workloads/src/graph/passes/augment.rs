@@ -9,10 +9,12 @@
 //!
 //! All but the last are dropped when the next is there. `margin:32` is the margin (px).
 
+use super::reach::Readers;
 use super::rewrite::Rewrite;
 use super::words::Words;
 use super::{Pass, PassError, bad};
-use crate::graph::op::{Cast, F, Resample};
+use crate::graph::network::Graph;
+use crate::graph::op::{Cast, F, Kind, Resample};
 use crate::graph::plan::Plan;
 use crate::graph::tensor::{DType, Role, TensorId};
 
@@ -31,6 +33,7 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let images: Vec<TensorId> = old
         .of_role(Role::Input)
         .filter(|id| old.get(*id).shape.len() == 4 && old.get(*id).dtype.is_float())
+        .filter(|id| is_convolved(&old, *id))
         .collect();
     let Some(image) = images.first().copied() else {
         return Err(bad(PASS.name, "a model without images", "one whose input is images"));
@@ -46,10 +49,26 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     Ok(changed)
 }
 
+/// Is it read by a convolution, as it is or cast? Rotary angles are of four dimensions, too.
+fn is_convolved(graph: &Graph, input: TensorId) -> bool {
+    let readers = Readers::of(graph);
+    let mut seen = vec![input];
+    while let Some(id) = seen.pop() {
+        for node in readers.all(id).iter().map(|index| &graph.nodes()[*index]) {
+            match node.kind {
+                Kind::Conv(_) => return true,
+                Kind::Cast(_) => seen.extend(&node.outputs),
+                _ => {}
+            }
+        }
+    }
+    false
+}
+
 /// What makes the images, before all else.
 fn prepare(
     rewrite: &mut Rewrite<'_>,
-    old: &crate::graph::Graph,
+    old: &Graph,
     image: TensorId,
     margin: u64,
 ) -> Result<String, PassError> {

@@ -1,5 +1,7 @@
 //! `int8`: weights of dense layers in eight bits, with a scale in fp32 for each row, made wide again for each product. Inference only.
 //!
+//! Where `amp` casts a weight for its products, the weight is made wide again in that type, in the cast's place.
+//!
 //! A table that is also read row by row (a shared word embedding) stays as it is. Source: weight-only quantisation as in bitsandbytes, without its
 //! outlier columns.
 
@@ -25,15 +27,22 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     }
     let (graph, before) = (&plan.graph, plan.graph.state_bytes());
     let readers = Readers::of(graph);
-    let is_weight = |id: TensorId| {
-        let weighs = |index: &usize| {
+    let weighs = |id: TensorId| {
+        let in_product = |index: &usize| {
             let node = &graph.nodes()[*index];
             matches!(node.kind, Kind::Linear(_)) && node.inputs.get(1) == Some(&id)
         };
-        let tensor = graph.get(id);
-        let readers = readers.all(id);
-        tensor.role == Role::Parameter && !readers.is_empty() && readers.iter().all(weighs)
+        !readers.all(id).is_empty() && readers.all(id).iter().all(in_product)
     };
+    let cast_weighs = |id: TensorId| {
+        let in_cast = |index: &usize| {
+            let node = &graph.nodes()[*index];
+            matches!(node.kind, Kind::Cast(_)) && node.outputs.iter().all(|made| weighs(*made))
+        };
+        !readers.all(id).is_empty() && readers.all(id).iter().all(in_cast)
+    };
+    let is_weight =
+        |id: TensorId| graph.get(id).role == Role::Parameter && (weighs(id) || cast_weighs(id));
     let quantised: Vec<bool> = graph.tensors().map(|(id, _)| is_weight(id)).collect();
     let mut copy =
         Rewrite::of_leaves(
@@ -46,18 +55,24 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     for node in graph.nodes() {
         copy.begin();
         let mut inputs = copy.inputs(node);
+        let mut kind = node.kind.clone();
         for (old, new) in node.inputs.iter().zip(&mut inputs) {
             if quantised[old.0 as usize] {
                 let tensor = graph.get(*old);
                 let rows = tensor.shape.first().copied().unwrap_or(1);
                 let scales =
                     copy.new.at(tensor.scope, |new| new.buffer("scale", &[rows], DType::F32))?;
+                count += 1;
+                if let Kind::Cast(cast) = &node.kind {
+                    kind = Dequantise { to: cast.to }.into();
+                    inputs = vec![*new, scales];
+                    break;
+                }
                 let wide = Dequantise { to: tensor.dtype };
                 *new = copy.add(node.scope, wide, &[*new, scales])?[0];
-                count += 1;
             }
         }
-        copy.replace(node, node.kind.clone(), &inputs)?;
+        copy.replace(node, kind, &inputs)?;
     }
     copy.finish().put(plan);
     let after = plan.graph.state_bytes();

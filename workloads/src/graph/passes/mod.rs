@@ -126,18 +126,42 @@ pub struct Report {
 /// # Errors
 /// When there is no such pass.
 pub fn parse(text: &str) -> Result<Vec<Chosen>, PassError> {
-    let pieces =
-        text.split('+').map(str::trim).filter(|piece| !piece.is_empty() && *piece != "none");
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let pieces = text.split('+').map(str::trim).filter(|piece| *piece != "none");
     pieces
         .map(|piece| {
-            let (name, option) = piece.split_once('=').unwrap_or((piece, ""));
+            let (name, option) = match piece.split_once('=') {
+                Some((name, option)) => (name, Some(option)),
+                None => (piece, None),
+            };
             let pass = PASSES.iter().find(|pass| pass.name == name).ok_or_else(|| {
                 let offer = crate::params::nearest(name, PASSES.iter().map(|pass| pass.name));
                 PassError::Unknown { name: name.to_owned(), offer }
             })?;
-            Ok(Chosen { pass, option: option.to_owned() })
+            match option {
+                Some("") if pass.options.is_empty() => Err(bad(pass.name, "=", "no option")),
+                Some("") => Err(bad(pass.name, "=", &format!("{}, or no =", pass.options))),
+                option => Ok(Chosen { pass, option: option.unwrap_or_default().to_owned() }),
+            }
         })
         .collect()
+}
+
+/// The choice in the order in which it is applied: that given, but that `amp` stands before `int8`, which makes weights wide again in the type that products
+/// have then. So the two give the same in either order.
+fn in_effect(chosen: &[Chosen]) -> Vec<&Chosen> {
+    let is = |chosen: &Chosen, pass: &Pass| chosen.pass.name == pass.name;
+    let mut order: Vec<&Chosen> = chosen.iter().collect();
+    let mut from = 0;
+    while let Some(amp) = order[from..].iter().position(|one| is(one, &amp::PASS)) {
+        from += amp + 1;
+        if let Some(int8) = order[..from].iter().position(|one| is(one, &int8::PASS)) {
+            order[int8..from].rotate_right(1);
+        }
+    }
+    order
 }
 
 /// Applies passes in the given order.
@@ -155,7 +179,11 @@ pub fn apply(plan: &mut Plan, chosen: &[Chosen]) -> Result<Vec<Report>, PassErro
         }
         Ok(Report { pass, changed })
     };
-    chosen.iter().map(apply_one).collect()
+    let reports =
+        in_effect(chosen).into_iter().map(apply_one).collect::<Result<Vec<Report>, PassError>>()?;
+    zero::check(plan)?;
+    offload::check(plan)?;
+    Ok(reports)
 }
 
 /// Most parts of a batch.
@@ -200,6 +228,30 @@ fn bad(pass: &'static str, found: &str, expected: &str) -> PassError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_choice_with_a_hole_in_it_is_refused() {
+        for (text, part) in [
+            ("++", "unknown pass \"\""),
+            ("amp+", "unknown pass \"\""),
+            ("checkpoint=", r#"pass checkpoint: found "=", expected all, sqrt"#),
+            ("int8=", r#"pass int8: found "=", expected no option"#),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn amp_goes_before_int8() {
+        let order = |text: &str| {
+            let chosen = parse(text).expect(text);
+            in_effect(&chosen).iter().map(|one| one.pass.name).collect::<Vec<_>>().join("+")
+        };
+        assert_eq!(order("int8+fusion+amp+cse"), "amp+int8+fusion+cse");
+        assert_eq!(order("cse+amp+int8"), "cse+amp+int8");
+        assert_eq!(order("int8+amp+amp"), "amp+amp+int8");
+    }
 
     #[test]
     fn a_choice_is_read_in_order() {

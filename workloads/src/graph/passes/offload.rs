@@ -15,7 +15,7 @@
 
 use super::words::{MANY, Words};
 use super::{Pass, PassError, bad, needs_training};
-use crate::graph::plan::Plan;
+use crate::graph::plan::{Plan, Rule};
 use crate::graph::spread::{Home, Keeper, Sink};
 
 pub(super) const PASS: Pass = Pass {
@@ -24,6 +24,20 @@ pub(super) const PASS: Pass = Pass {
     summary: "optimizer states, weights or activations wait on the host",
     apply,
 };
+
+/// Without an optimizer there is nothing to be updated on the host.
+///
+/// # Errors
+/// Its states are to wait on the host, nothing else, and there is none.
+pub(super) fn check(plan: &Plan) -> Result<(), PassError> {
+    let run = &plan.run;
+    let update_only = run.spread.keeper == Keeper::Host && run.spread.home == Home::Device;
+    if run.train && update_only && run.optimizer.rule == Rule::None {
+        let expected = "one (sgd, momentum, adam, adamw), or offload=activations";
+        return Err(bad(PASS.name, "no optimizer", expected));
+    }
+    Ok(())
+}
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let mut words = Words::of(&PASS, option);
@@ -52,7 +66,10 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
         (spread.activations_on_host, spread.copies_in_flight) = (true, limit);
     }
     let moved = [
-        (optimizer && plan.run.train, "optimizer states"),
+        (
+            optimizer && plan.run.train,
+            if plan.run.has_states() { "optimizer states" } else { "gradients and the update" },
+        ),
         (weights, "weights"),
         (activations, "activations"),
     ];

@@ -29,6 +29,20 @@ pub(super) const PASS: Pass = Pass {
     apply,
 };
 
+/// States that there are none of are in no parts: which weights have masters, other passes may say later.
+///
+/// # Errors
+/// Stage 1 of an optimizer without states.
+pub(super) fn check(plan: &Plan) -> Result<(), PassError> {
+    let spread = &plan.run.spread;
+    let states_only = matches!(spread.sink, Sink::Shares(_)) && spread.home == Home::Device;
+    if states_only && !plan.run.has_states() {
+        let expected = "one that has some (momentum, adam, adamw), or stage 2 or 3";
+        return Err(bad(PASS.name, "an optimizer without states", expected));
+    }
+    Ok(())
+}
+
 const BUCKET: u64 = 25 << 20;
 
 fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {

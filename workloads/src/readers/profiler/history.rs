@@ -108,8 +108,7 @@ impl Live {
     fn take(&mut self, event: &MemoryEvent, time: u64) {
         let size = event.bytes.unsigned_abs();
         if event.failed {
-            let slot = self.builder.alloc(time, 0, size);
-            return self.builder.free(time, slot);
+            return self.builder.failed(time, size);
         }
         let known = self.by_key.get_mut(&Key::of(event));
         if event.bytes < 0 {

@@ -30,6 +30,8 @@ struct Cursor {
     names: Vec<u64>,
     unused: Vec<BufferId>,
     routes: Routes,
+    /// The step that is queued is a request that failed.
+    failed: bool,
     gaps: u64,
 }
 
@@ -59,6 +61,7 @@ impl<E: Entries> RecordingSource<E> {
             names: Vec::new(),
             unused: Vec::new(),
             routes: Routes::default(),
+            failed: false,
             gaps: 0,
         };
         Self { recording, cursor, keep_times, site: String::new() }
@@ -87,6 +90,7 @@ impl Cursor {
     }
 
     fn take(&mut self, step: RecordedStep) {
+        self.failed = matches!(step, RecordedStep::Oom { .. });
         match step {
             RecordedStep::Alloc { addr, size, stream, pool, site } => {
                 for turn in self.routes.turn(stream, pool) {
@@ -202,6 +206,10 @@ impl<E: Entries> Source for RecordingSource<E> {
 
     fn name(&self, id: BufferId) -> u64 {
         self.cursor.names.get(id.0 as usize).copied().unwrap_or(u64::from(id.0))
+    }
+
+    fn failed_when_recorded(&self) -> bool {
+        self.cursor.failed
     }
 
     fn independent(&self) -> bool {

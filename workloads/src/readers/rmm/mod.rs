@@ -44,6 +44,8 @@ pub struct RmmSource<R> {
     streams: FxHashMap<u64, StreamId>,
     buffers: Slots,
     queued: VecDeque<Step>,
+    /// The request that is queued failed.
+    failed: bool,
     gaps: u64,
 }
 
@@ -102,6 +104,7 @@ impl<R: Read> RmmSource<R> {
             streams: FxHashMap::from_iter([(0, StreamId(0))]),
             buffers: Slots::new("pointer", "allocate"),
             queued: VecDeque::new(),
+            failed: false,
             gaps: 0,
         })
     }
@@ -123,6 +126,7 @@ impl<R: Read> RmmSource<R> {
         }
         let stream = self.stream(line.stream)?;
         let (pointer, size, site) = (line.pointer, line.size, NameId(0));
+        self.failed = matches!(line.action, Action::Failure);
         match line.action {
             Action::Allocate if pointer != 0 => {
                 let id = BufferId(self.buffers.open("allocate", pointer)?);
@@ -260,6 +264,10 @@ impl<R: Read> Source for RmmSource<R> {
 
     fn name(&self, id: BufferId) -> u64 {
         self.buffers.name(id.0)
+    }
+
+    fn failed_when_recorded(&self) -> bool {
+        self.failed
     }
 
     fn independent(&self) -> bool {

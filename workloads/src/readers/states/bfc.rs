@@ -44,6 +44,8 @@ pub struct BfcDump {
     pub chunks: Vec<Chunk>,
     /// The allocator's own counters.
     pub stats: Stats,
+    /// What a whole dump has and this one lacks: its log was cut, or is an excerpt.
+    pub missing: Vec<String>,
 }
 
 /// Chunks of at least `size` bytes, and less than the next bin's.
@@ -103,6 +105,36 @@ impl BfcDump {
         self.chunks.iter().filter(|chunk| !chunk.in_use).map(|chunk| chunk.size).max()
     }
 
+    /// What is missing: chunks that bins or regions count, counters.
+    fn find_missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let counted = self.bins.iter().fold(0_u64, |sum, bin| sum.saturating_add(bin.chunks));
+        let there = self.chunks.len() as u64;
+        let regions = self.regions.iter().fold(0_u64, |sum, size| sum.saturating_add(*size));
+        let (in_use, free) = self.chunk_bytes();
+        let bytes = in_use.saturating_add(free);
+        if there < counted {
+            missing
+                .push(format!("{} of the {counted} chunks that its bins count", counted - there));
+        } else if bytes < regions {
+            missing.push(format!("chunks of {} of its regions' {regions} B", regions - bytes));
+        }
+        let stats = &self.stats;
+        let counters = [
+            ("Limit", stats.limit),
+            ("InUse", stats.in_use),
+            ("MaxInUse", stats.max_in_use),
+            ("NumAllocs", stats.allocations),
+            ("MaxAllocSize", stats.max_alloc_size),
+        ];
+        let absent: Vec<&str> =
+            counters.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| *name).collect();
+        if !absent.is_empty() {
+            missing.push(format!("the statistics {}", absent.join(", ")));
+        }
+        missing
+    }
+
     fn is_empty(&self) -> bool {
         *self
             == Self {
@@ -128,15 +160,26 @@ pub fn is_dump(text: &[u8]) -> bool {
 /// It cannot be read, a line of a dump is damaged, or there is no dump in it.
 pub fn read(input: impl Read, origin: &str) -> Result<Vec<BfcDump>, SourceError> {
     let mut lines = Lines::new(input, origin)?;
-    let mut log = Log::default();
+    let (mut log, mut cut) = (Log::default(), None);
     while lines.advance()? {
-        log.line(lines.line()).map_err(|what| lines.error(what))?;
+        match log.line(lines.line()) {
+            // the log was cut within it
+            Err(what) if lines.unended() => {
+                cut = Some(lines.error(format!("{what}; the log ends early")));
+                break;
+            }
+            done => done.map_err(|what| lines.error(what))?,
+        }
     }
+    let begun = log.dump.allocator.is_some();
     log.next_dump().map_err(|what| lines.error(what))?;
+    if let Some(error) = cut.filter(|_| log.dumps.is_empty()) {
+        return Err(error);
+    }
     if log.dumps.is_empty() {
-        return Err(
-            lines.error("found no bins, chunks or statistics, expected those of a BFC allocator")
-        );
+        let early = if begun { "the log ends early: " } else { "" };
+        let what = "found no bins, chunks or statistics, expected those of a BFC allocator";
+        return Err(lines.error(format!("{early}{what}")));
     }
     Ok(log.dumps)
 }
@@ -229,11 +272,12 @@ struct Log {
 
 impl Log {
     fn next_dump(&mut self) -> Result<(), String> {
-        let dump = std::mem::take(&mut self.dump);
+        let mut dump = std::mem::take(&mut self.dump);
         self.addresses.clear();
         if dump.is_empty() {
             return Ok(());
         }
+        dump.missing = dump.find_missing();
         if self.dumps.len() == DUMPS_MAX {
             return Err(format!("found over {DUMPS_MAX} dumps, expected fewer"));
         }
@@ -402,6 +446,7 @@ W tensorflow/core/common_runtime/bfc_allocator.cc:277] ****_____xxxxxx
                 max_alloc_size: Some(121_448_704),
                 ..Stats::default()
             },
+            missing: vec!["2 of the 4 chunks that its bins count".to_owned()],
         };
         assert_eq!(dumps, [expected]);
         assert_eq!(
@@ -409,6 +454,28 @@ W tensorflow/core/common_runtime/bfc_allocator.cc:277] ****_____xxxxxx
             ((1280, 69_648_384), Some(69_648_384))
         );
         assert!(is_dump(LOG.as_bytes()) && !is_dump(b"id,lower,upper,size"));
+    }
+
+    /// A log that was cut read as a small state.
+    #[test]
+    fn a_log_that_ends_early_says_what_is_missing() {
+        let cut = |before: &str| {
+            let end = LOG.find(before).expect("a line of the log");
+            read(&LOG.as_bytes()[..end], "t")
+        };
+        let missing = |before| cut(before).expect("usable").remove(0).missing;
+        let statistics = "the statistics Limit, InUse, MaxInUse, NumAllocs, MaxAllocSize";
+        assert_eq!(missing("2020-05"), ["4 of the 4 chunks that its bins count", statistics]);
+        assert_eq!(missing("69648384")[0], "3 of the 4 chunks that its bins count");
+        assert_eq!(missing("MaxInUse:")[1], "the statistics MaxInUse, NumAllocs, MaxAllocSize");
+        let error = |before| cut(before).expect_err("nothing is left").to_string();
+        assert!(error("I tensorflow").contains("the log ends early: found no bins"));
+        let within = error("B in use in bin");
+        assert!(
+            within.contains("expected a bin with its counts")
+                && within.ends_with("; the log ends early"),
+            "{within}"
+        );
     }
 
     #[test]

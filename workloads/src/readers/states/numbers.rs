@@ -23,12 +23,13 @@ pub(super) struct Numbers<R> {
     offset: u64,
     depth: u32,
     over: bool,
+    ended: bool,
 }
 
 impl<R: Read> Numbers<R> {
     pub(super) fn new(input: R, origin: &str) -> Self {
         let input = BufReader::with_capacity(128 << 10, input);
-        Self { input, origin: origin.to_owned(), offset: 0, depth: 0, over: false }
+        Self { input, origin: origin.to_owned(), offset: 0, depth: 0, over: false, ended: false }
     }
 
     /// An error about the place that was read last.
@@ -36,10 +37,16 @@ impl<R: Read> Numbers<R> {
         SourceError { place: format!("{}: byte {}", self.origin, self.offset), what: what.into() }
     }
 
+    /// Did the input end within the document?
+    pub(super) const fn ended(&self) -> bool {
+        self.ended
+    }
+
     /// The next token; `None` behind the list that the document is. Commas are stepped over wherever they stand.
     pub(super) fn next(&mut self) -> Result<Option<Token>, SourceError> {
         loop {
             let Some(byte) = self.peek()? else {
+                self.ended = !self.over;
                 return match self.over {
                     true => Ok(None),
                     false => {

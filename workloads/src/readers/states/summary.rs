@@ -33,7 +33,21 @@ pub struct MemorySummary {
     pub retries: u64,
     /// In the order of the table.
     pub rows: Vec<Row>,
+    /// The rule that ends a table was there.
+    pub closed: bool,
 }
+
+/// Figures that every version prints, in the order of the table.
+const ALWAYS: [&str; 8] = [
+    "Allocated memory",
+    "Active memory",
+    "GPU reserved memory",
+    "Non-releasable memory",
+    "Allocations",
+    "Active allocs",
+    "GPU reserved segments",
+    "Non-releasable allocs",
+];
 
 /// One figure of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +82,19 @@ impl MemorySummary {
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name && row.pool == Pool::All)
     }
+
+    /// What a whole table has and this one lacks, if its end is missing.
+    pub fn missing(&self) -> Option<String> {
+        if self.closed {
+            return None;
+        }
+        let absent: Vec<&str> =
+            ALWAYS.into_iter().filter(|name| self.row(name).is_none()).collect();
+        Some(match absent.as_slice() {
+            [] => "its last line".to_owned(),
+            absent => absent.join(", "),
+        })
+    }
 }
 
 /// Does this text look like such a table?
@@ -97,10 +124,18 @@ pub fn read(input: impl Read, origin: &str) -> Result<Vec<MemorySummary>, Source
             continue;
         }
         let Some(table) = tables.last_mut() else { continue };
-        table.take(line).map_err(|what| lines.error(what))?;
+        if lines.unended() && !line.trim_ascii_end().ends_with(b"|") {
+            break; // the text was cut within it
+        }
+        match table.take(line) {
+            Err(_) if lines.unended() => break,
+            taken => taken.map_err(|what| lines.error(what))?,
+        }
     }
     if tables.iter().all(|table| table.rows.is_empty()) {
-        return Err(lines.error("found no table, expected one of memory_summary()"));
+        let early = if tables.is_empty() { "" } else { "the text ends early: " };
+        let what = "found no table, expected one of memory_summary()";
+        return Err(lines.error(format!("{early}{what}")));
     }
     Ok(tables)
 }
@@ -125,7 +160,9 @@ impl MemorySummary {
             inside.split(|byte| *byte == b'|').map(<[u8]>::trim_ascii).collect();
         let ruled = |cell: &[u8]| cell.iter().all(|byte| matches!(byte, b'=' | b'-'));
         match &cells[..] {
-            [rule, ..] if ruled(rule) => {}
+            [rule, ..] if ruled(rule) => {
+                self.closed |= rule.starts_with(b"=") && !self.rows.is_empty()
+            }
             [b"Metric", ..] => {}
             [ooms, retries, ..] if ooms.starts_with(b"CUDA OOMs:") => {
                 self.ooms = whole(&ooms[b"CUDA OOMs:".len()..])?;
@@ -217,6 +254,21 @@ mod tests {
         assert!(!count.bytes && is_summary(TABLE.as_bytes()));
     }
 
+    /// A table that was cut read as a small one.
+    #[test]
+    fn a_table_that_ends_early_says_what_is_missing() {
+        let whole = format!("{TABLE}|=====|\n");
+        let one = |text: &str| read(text.as_bytes(), "t").expect("reads").remove(0);
+        assert_eq!(one(&whole).missing(), None);
+        let missing = one(TABLE).missing().expect("no end");
+        assert!(missing.starts_with("Active memory, GPU reserved memory, "), "{missing}");
+        let cut = TABLE.rfind("71231").expect("the last row");
+        assert_eq!(one(&TABLE[..cut + 3]).rows.len(), 3, "a row that was cut is none");
+        assert!(
+            one(&TABLE[..cut]).missing().expect("no end").contains("Allocations, Active allocs")
+        );
+    }
+
     #[test]
     fn bad_tables_are_refused() {
         let error = |text: &str| read(text.as_bytes(), "t").expect_err("bad input").to_string();
@@ -225,7 +277,10 @@ mod tests {
         let titles = "x memory summary, device ID 0 |\n".repeat(100_001);
         assert!(error(&titles).contains("line 100001: found over 100000 rows"));
         assert!(error("").ends_with("found no table, expected one of memory_summary()"));
-        assert!(error(&TABLE[..400]).ends_with("found no table, expected one of memory_summary()"));
+        assert!(
+            error(&TABLE[..400])
+                .ends_with("the text ends early: found no table, expected one of memory_summary()")
+        );
         assert!(
             error(&TABLE.replace("4261 MB", "4261 XB"))
                 .contains("found \"4261 XB\", expected a size such as")

@@ -46,6 +46,8 @@ const POINTS_MAX: usize = 20_000_000;
 pub struct Timeline {
     /// In order of time.
     pub points: Vec<Point>,
+    /// The file ends in the middle: what is missing.
+    pub missing: Option<String>,
 }
 
 /// Bytes by category from a time on.
@@ -82,43 +84,59 @@ pub fn read(input: impl Read, origin: &str) -> Result<Timeline, SourceError> {
     // Tells other encodings, and steps over a byte order mark.
     let lines = Lines::new(input, origin)?;
     let mut numbers = Numbers::new(lines.into_input(), origin);
-    let timeline = either_form(&mut numbers)?;
+    let mut timeline = Timeline::default();
+    match either_form(&mut numbers, &mut timeline) {
+        // what is there is whole
+        Err(_) if numbers.ended() && !timeline.points.is_empty() => {
+            timeline.missing.get_or_insert_with(|| "what came after these times".to_owned());
+            return Ok(timeline);
+        }
+        done => done?,
+    }
     match numbers.next()? {
         None => Ok(timeline),
         Some(_) => Err(numbers.error(EXPECTED)),
     }
 }
 
-fn either_form<R: Read>(numbers: &mut Numbers<R>) -> Result<Timeline, SourceError> {
+fn either_form<R: Read>(
+    numbers: &mut Numbers<R>,
+    timeline: &mut Timeline,
+) -> Result<(), SourceError> {
     if numbers.next()? != Some(Token::Open) {
         return Err(numbers.error(EXPECTED));
     }
     match numbers.next()? {
         Some(Token::Open) => {}
-        Some(Token::Close) => return Ok(Timeline::default()),
+        Some(Token::Close) => return Ok(()),
         _ => return Err(numbers.error(EXPECTED)),
     }
     let first = numbers.list(POINTS_MAX)?;
     if numbers.next()? == Some(Token::Open) {
         // What the second list begins with tells the form.
         return match numbers.next()? {
-            Some(Token::Open) => rows(numbers, &first),
-            Some(Token::Number(number)) => events(numbers, &first, Some(number)),
+            Some(Token::Open) => rows(numbers, &first, timeline),
+            Some(Token::Number(number)) => events(numbers, &first, Some(number), timeline),
             _ => Err(numbers.error(EXPECTED)),
         };
     }
-    events(numbers, &first, None)
+    events(numbers, &first, None, timeline)
 }
 
 const EXPECTED: &str = "found another list, expected [times, rows of nine numbers] or a list of [time, action 1 to 4, bytes, category 0 to 7]";
 
 /// `[times, rows]`, of which the first row is open.
-fn rows<R: Read>(numbers: &mut Numbers<R>, times: &[i128]) -> Result<Timeline, SourceError> {
-    let mut timeline = Timeline::default();
+fn rows<R: Read>(
+    numbers: &mut Numbers<R>,
+    times: &[i128],
+    timeline: &mut Timeline,
+) -> Result<(), SourceError> {
     loop {
         let row = numbers.list(9)?;
-        let point = row_point(&timeline, times, &row).map_err(|what| numbers.error(what))?;
+        let point = row_point(timeline, times, &row).map_err(|what| numbers.error(what))?;
         timeline.points.push(point);
+        let left = times.len() - timeline.points.len();
+        timeline.missing = (left > 0).then(|| format!("the rows of the last {left} times"));
         match numbers.next()? {
             Some(Token::Open) => {}
             Some(Token::Close) => break,
@@ -131,7 +149,7 @@ fn rows<R: Read>(numbers: &mut Numbers<R>, times: &[i128]) -> Result<Timeline, S
             "found {rows} rows for {times} times, expected one for each and nothing more"
         )));
     }
-    Ok(timeline)
+    Ok(())
 }
 
 fn row_point(timeline: &Timeline, times: &[i128], row: &[i128]) -> Result<Point, String> {
@@ -168,8 +186,20 @@ fn events<R: Read>(
     numbers: &mut Numbers<R>,
     first: &[i128],
     begun: Option<i128>,
-) -> Result<Timeline, SourceError> {
+    timeline: &mut Timeline,
+) -> Result<(), SourceError> {
     let mut sums = Sums::default();
+    let read = add_up(numbers, first, begun, &mut sums);
+    timeline.points = sums.finish();
+    read
+}
+
+fn add_up<R: Read>(
+    numbers: &mut Numbers<R>,
+    first: &[i128],
+    begun: Option<i128>,
+    sums: &mut Sums,
+) -> Result<(), SourceError> {
     sums.take(first).map_err(|what| numbers.error(what))?;
     let mut next = begun.map(|number| vec![number]);
     while let Some(mut event) = next {
@@ -181,7 +211,7 @@ fn events<R: Read>(
             Some(Token::Number(_)) => return Err(numbers.error(EXPECTED)),
         };
     }
-    Ok(sums.finish())
+    Ok(())
 }
 
 /// Adds events up.
@@ -233,11 +263,11 @@ impl Sums {
         Ok(())
     }
 
-    fn finish(mut self) -> Timeline {
+    fn finish(mut self) -> Vec<Point> {
         if self.start {
             self.points.push(Point { time: 0, bytes: self.sum });
         }
-        Timeline { points: self.points }
+        self.points
     }
 }
 
@@ -275,6 +305,17 @@ mod tests {
         assert_eq!(read.points.len(), 3);
         assert_eq!(read.peak().map(|point| (point.time, point.total())), Some((5000, 37)));
         assert_eq!(CATEGORIES[7], "unknown");
+    }
+
+    #[test]
+    fn a_list_that_ends_early_gives_what_is_there_and_says_so() {
+        let read = timeline("[[7, 2, 1, 0], [8, 2, 1, 0], [9, 2, 3");
+        assert_eq!(read.points.len(), 2);
+        assert_eq!(read.missing.as_deref(), Some("what came after these times"));
+        let read = timeline("[[5, 6, 7], [[0,1,1,1,1,1,1,1,1],[0,1,1,");
+        assert_eq!(read.points.len(), 1);
+        assert_eq!(read.missing.as_deref(), Some("the rows of the last 2 times"));
+        assert_eq!(timeline("[[7, 2, 1, 0]]").missing, None);
     }
 
     #[test]

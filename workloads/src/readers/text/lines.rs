@@ -68,6 +68,11 @@ impl<R: Read> Lines<R> {
         &self.buffer[self.line.clone()]
     }
 
+    /// Does the input end with the line in hand, without an end of line? It may have been cut there.
+    pub fn unended(&self) -> bool {
+        self.next == self.filled && self.line.end == self.filled
+    }
+
     /// What was read ahead behind the line in hand, some of the lines to come: enough to tell a format.
     pub fn rest(&self) -> &[u8] {
         &self.buffer[self.next..self.filled]

@@ -10,9 +10,11 @@
 mod csv;
 mod lines;
 mod number;
+mod short;
 mod time;
 
 pub use csv::{Csv, Row};
 pub use lines::{Lines, from_json};
 pub use number::{found, signed, whole};
+pub(crate) use short::ShortPieces;
 pub use time::{Unit, date_time, nanos, time_of_day};

@@ -7,13 +7,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use super::collect::Collector;
 use crate::readers::pickle::{Heap, Sink, Value};
+use crate::readers::text::ShortPieces;
 
 pub(super) fn read(
     reader: impl Read,
     heap: &mut Heap,
     collector: &mut Collector,
 ) -> serde_json::Result<Value> {
-    let mut deserializer = serde_json::Deserializer::from_reader(reader);
+    let mut deserializer = serde_json::Deserializer::from_reader(ShortPieces::new(reader));
     let value = Into { heap, collector }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)

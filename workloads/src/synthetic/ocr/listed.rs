@@ -71,11 +71,16 @@ fn read(params: &Params, key: &'static str, lines: bool) -> Result<Option<SizeLi
     if path.is_empty() {
         return Ok(None);
     }
-    let list = sizes::open(Path::new(path))
-        .map_err(|error| params.bad(key, format_args!("a list of sizes, but {error}")))?;
+    let list = sizes::open(Path::new(path)).map_err(|error| ParamError::BadFile {
+        message: format!("{error} (parameter {key}: expected a list of sizes)"),
+    })?;
     if list.sizes.is_empty() || (list.parts && !lines) {
         let what = if lines { "lines or crops" } else { "pages (width,height)" };
-        return Err(params.bad(key, format_args!("a list of {what} with at least one")));
+        let found = if list.sizes.is_empty() { "no sizes" } else { "sizes of lines or crops" };
+        let message = format!(
+            "{path}: found {found}, expected a list of {what} with at least one (parameter {key})"
+        );
+        return Err(ParamError::BadFile { message });
     }
     Ok(Some(list))
 }
@@ -121,6 +126,8 @@ mod tests {
         let mut params = Params::defaults(super::super::PARAMS);
         params.set_text("sizes=no/such/list.csv").expect("a parameter");
         let error = Listed::from_params(&params).err().expect("refused").to_string();
-        assert!(error.starts_with("parameter sizes: found \"no/such/list.csv\", expected a list of sizes, but no/such/list.csv: "), "{error}");
+        assert!(error.starts_with("no/such/list.csv: No such file"), "{error}");
+        assert!(error.ends_with("(parameter sizes: expected a list of sizes)"), "{error}");
+        assert_eq!(error.matches("no/such").count(), 1, "{error}");
     }
 }

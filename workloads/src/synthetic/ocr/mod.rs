@@ -68,13 +68,15 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "file of recorded requests (vramlab list formats), of which the times of arrival are taken; none: arrivals are drawn",
     ),
-    doc("speed", "1", "-", "recorded times between arrivals are divided by this"),
+    doc("speed", "1", "-", "recorded times between arrivals are divided by this")
+        .unless("trace", &["none"]),
     doc("rate", "4", "pages/s", "arrivals while calm, or on average"),
-    doc("burst_rate", "40", "pages/s", "arrivals in a burst"),
-    doc("calm", "5", "s", "mean length of a calm"),
-    doc("burst", "1", "s", "mean length of a burst; 0: none"),
-    doc("period", "86400", "s", "length of a day"),
-    doc("swing", "0.8", "-", "how far the rate of a day goes up and down, as a share of it"),
+    doc("burst_rate", "40", "pages/s", "arrivals in a burst").only("arrivals", &["bursty"]),
+    doc("calm", "5", "s", "mean length of a calm").only("arrivals", &["bursty"]),
+    doc("burst", "1", "s", "mean length of a burst; 0: none").only("arrivals", &["bursty"]),
+    doc("period", "86400", "s", "length of a day").only("arrivals", &["diurnal"]),
+    doc("swing", "0.8", "-", "how far the rate of a day goes up and down, as a share of it")
+        .only("arrivals", &["diurnal"]),
     doc("limit", "960", "px", "longest side of the detector's input; a multiple of 32"),
     doc(
         "sizes",
@@ -155,6 +157,7 @@ fn times(params: &Params, seed: u64) -> Result<Box<dyn Iterator<Item = Nanos> + 
         "auto" => None,
         _ => Some(params.count("pages", 1..=REPEATS_MAX)? as usize),
     };
+    let speed = params.number("speed", 1e-6..=1e6)?;
     let mut drawn = Arrivals::from_params(params, Rng::new(seed, "ocr.arrivals"))?;
     let Some(log) = arrivals::trace(params)? else {
         return Ok(Box::new((0..most.unwrap_or(PAGES_DRAWN)).map(move |_| drawn.next())));
@@ -162,7 +165,6 @@ fn times(params: &Params, seed: u64) -> Result<Box<dyn Iterator<Item = Nanos> + 
     if !log.timed() {
         return Err(params.bad("trace", "a file of requests with times of arrival"));
     }
-    let speed = params.number("speed", 1e-6..=1e6)?;
     let count = log.len().min(most.unwrap_or(usize::MAX));
     let at = move |index: usize| log.requests()[index].arrival.unwrap_or_default();
     Ok(Box::new((0..count).map(move |index| hastened(at(index), speed))))

@@ -30,8 +30,10 @@ const OWN: [ParamDoc; 7] = [
     doc("phase", "train", "-", "train or inference"),
     doc("steps", "3", "steps", "optimiser steps (batches in inference)"),
     doc("precision", "fp32", "-", "fp32, fp16 or bf16, of weights and activations"),
-    doc("weight_decay", "true", "-", "weights are decayed (SGD and Adam: a temporary)"),
-    doc("zero_grad", "first", "-", "first (before backward) or last (after the update)"),
+    doc("weight_decay", "true", "-", "weights are decayed (SGD and Adam: a temporary)")
+        .only("phase", &["train"]),
+    doc("zero_grad", "first", "-", "first (before backward) or last (after the update)")
+        .only("phase", &["train"]),
     doc(
         "conv_workspace",
         "transpose",

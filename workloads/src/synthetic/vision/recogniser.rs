@@ -15,7 +15,8 @@ pub const PARAMS: &[ParamDoc] = &join::<4, COUNT, { 4 + COUNT }>(
         doc("batch", "64", "lines", "lines in a batch"),
         doc("width", "320", "px", "width of a line, 48 px high"),
         doc("classes", "6625", "classes", "classes of characters"),
-        doc("symbols", "25", "symbols", "symbols of the longest text (training)"),
+        doc("symbols", "25", "symbols", "symbols of the longest text (training)")
+            .only("phase", &["train"]),
     ],
     SHARED,
 );

@@ -6,7 +6,7 @@
 use super::{COUNT, MANY, SHARED, Shared, phase, sides};
 use crate::graph::models::params::join;
 use crate::graph::models::resnet::ResNet;
-use crate::graph::passes::{PassError, Report};
+use crate::graph::passes::{self, PassError, Report};
 use crate::graph::{Plan, Player};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
@@ -36,6 +36,12 @@ pub fn build(params: &Params, _seed: u64, rates: &Rates) -> Result<BoxedSource, 
         last => last,
     };
     let asked = Asked::read(params)?;
+    let parts = passes::batches(&asked.shared.chosen, batch)?;
+    if !last.is_multiple_of(parts) {
+        let expected =
+            format!("a multiple of {parts}, the parts in which passes run a batch, or 0");
+        return Err(params.bad("last_batch", expected));
+    }
     asked.plan(last)?;
     let make = Box::new(move |batch| {
         let (mut plan, _) = asked.plan(batch)?;

@@ -30,7 +30,7 @@ const BERT: [ParamDoc; 15] = [
         "-",
         "classify (pooler and classifier) or mlm (word scores at every token)",
     ),
-    doc("labels", "2", "classes", "classes of head=classify"),
+    doc("labels", "2", "classes", "classes of head=classify").only("head", &["classify"]),
     doc(
         "loss",
         "cross_entropy",
@@ -98,24 +98,23 @@ impl Asked {
 
 /// The passes that are asked for by name, or by a parameter that means one.
 fn passes(p: &Params) -> Result<Vec<Chosen>, ParamError> {
-    let mut text = match p.text("precision") {
-        "amp16" => "amp=fp16".to_owned(),
-        "amp_bf16" => "amp=bf16".to_owned(),
-        _ => String::new(),
+    let precision = match p.text("precision") {
+        "amp16" => "amp=fp16",
+        "amp_bf16" => "amp=bf16",
+        _ => "none",
     };
-    text += match p.text("checkpoint") {
-        "none" | "0" => "",
-        "all" => "+checkpoint=all",
+    let checkpoint = match p.text("checkpoint") {
+        "none" | "0" => "none".to_owned(),
+        "all" => "checkpoint=all".to_owned(),
         _ => {
-            p.count("checkpoint", 0..=1024)
-                .map_err(|_| p.bad("checkpoint", "none, all, or 0 to 1024"))?;
-            "+checkpoint=first:"
+            let expected = "none, all, or 0 to 1024";
+            let first =
+                p.count("checkpoint", 0..=1024).map_err(|_| p.bad("checkpoint", expected))?;
+            format!("checkpoint=first:{first}")
         }
     };
-    if text.ends_with(':') {
-        text += p.text("checkpoint");
-    }
-    let mut chosen = passes::parse(&text)?;
+    let mut chosen = passes::parse(precision)?;
+    chosen.extend(passes::parse(&checkpoint)?);
     chosen.extend(chosen_passes(p)?);
     Ok(chosen)
 }

@@ -18,12 +18,16 @@ const DECODE_MAX: u64 = 1 << 20;
 const PHASE: ParamDoc =
     doc("phase", "train", "-", "train, inference (scores of all tokens) or decode");
 const BATCH: ParamDoc = doc("batch", "8", "sequences", "sequences in a batch");
-const STEPS: ParamDoc = doc("steps", "3", "steps", "steps of train and inference");
+const STEPS: ParamDoc =
+    doc("steps", "3", "steps", "steps of train and inference").unless("phase", &["decode"]);
 const PROMPTS: ParamDoc =
-    doc("prompts", "128/512", "tokens", "phase=decode: lengths of prompts, separated by /");
-const NEW: ParamDoc = doc("new_tokens", "32", "tokens", "phase=decode: tokens after each prompt");
+    doc("prompts", "128/512", "tokens", "phase=decode: lengths of prompts, separated by /")
+        .only("phase", &["decode"]);
+const NEW: ParamDoc = doc("new_tokens", "32", "tokens", "phase=decode: tokens after each prompt")
+    .only("phase", &["decode"]);
 const INTERLEAVED: ParamDoc =
-    doc("interleaved", "false", "-", "phase=decode: all prompts first, then tokens in turn");
+    doc("interleaved", "false", "-", "phase=decode: all prompts first, then tokens in turn")
+        .only("phase", &["decode"]);
 const ATTENTION: ParamDoc = doc(
     "attention",
     "sdpa",
@@ -37,7 +41,7 @@ pub const GPT2: &[ParamDoc] = &join::<15, 11, 26>(
     [
         PHASE,
         BATCH,
-        doc("seq", "1024", "tokens", "length of every sequence"),
+        doc("seq", "1024", "tokens", "length of every sequence").unless("phase", &["decode"]),
         STEPS,
         PROMPTS,
         NEW,
@@ -64,7 +68,7 @@ pub const LLAMA: &[ParamDoc] = &join::<19, 11, 30>(
     [
         PHASE,
         BATCH,
-        doc("seq", "1024", "tokens", "length of every sequence"),
+        doc("seq", "1024", "tokens", "length of every sequence").unless("phase", &["decode"]),
         STEPS,
         PROMPTS,
         NEW,
@@ -75,7 +79,7 @@ pub const LLAMA: &[ParamDoc] = &join::<19, 11, 30>(
         doc("kv_heads", "8", "heads", "heads of keys and values; they divide the heads"),
         doc("ffn", "8192", "numbers", "inner width of the feed-forward part, or of an expert"),
         doc("experts", "0", "experts", "experts in each layer; 0: one feed-forward part"),
-        doc("active", "2", "experts", "experts that each token takes"),
+        doc("active", "2", "experts", "experts that each token takes").unless("experts", &["0"]),
         doc("vocabulary", "128256", "words", "words in the embedding"),
         doc("tied", "true", "-", "the word embedding is the last layer's weight too"),
         doc("positions", "131072", "tokens", "longest sequence"),
@@ -166,7 +170,8 @@ impl Asked {
 
     fn source(self, p: &Params, rates: &Rates) -> Result<BoxedSource, ParamError> {
         let keys = self.steps.len() as u64;
-        let count = if keys > 1 { keys } else { p.count("steps", 1..=REPEATS_MAX)? };
+        let steps = p.count("steps", 1..=REPEATS_MAX)?;
+        let count = if keys > 1 { keys } else { steps };
         // the longest ones are refused now, if at all
         if let Some(longest) = (0..self.steps.len()).max_by_key(|i| self.steps[*i].tokens()) {
             self.plan(longest)?;
@@ -216,19 +221,21 @@ fn decoder(p: &Params, style: Style) -> Result<Decoder, ParamError> {
 
 /// The batches of a run, in order; one that is repeated stands alone.
 fn steps(p: &Params) -> Result<Vec<Step>, ParamError> {
-    let alone = |task| Ok(vec![Step { task, seq: p.count("seq", 1..=SIZE_MAX)?, mark: None }]);
+    let seq = p.count("seq", 1..=SIZE_MAX)?;
+    let alone = |task| Ok(vec![Step { task, seq, mark: None }]);
+    let prompts = p.counts("prompts", 1..=SIZE_MAX)?;
+    let new = p.count("new_tokens", 0..=SIZE_MAX)?;
+    let interleaved = p.flag("interleaved")?;
     match p.choice("phase", &[("train", 0), ("inference", 1), ("decode", 2)])? {
         0 => alone(Task::Train),
         1 => alone(Task::Score),
         _ => {
-            let prompts = p.counts("prompts", 1..=SIZE_MAX)?;
-            let new = p.count("new_tokens", 0..=SIZE_MAX)?;
             let batches = (prompts.len() as u64).saturating_mul(new + 1);
             if batches > DECODE_MAX {
                 let less = format!("so few that all prompts take at most {DECODE_MAX} batches");
                 return Err(p.bad("new_tokens", &less));
             }
-            Ok(decoding(&prompts, new, p.flag("interleaved")?))
+            Ok(decoding(&prompts, new, interleaved))
         }
     }
 }
