@@ -15,7 +15,7 @@ use crate::output::Format;
 ///
 /// Without a command: the default comparison on built-in inputs.
 #[derive(Debug, Parser)]
-#[command(name = "vramlab", version, max_term_width = 110)]
+#[command(name = "vramlab", version, max_term_width = 110, after_long_help = include_str!("questions.md"), after_help = "vramlab --help says which command answers which question")]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -62,6 +62,7 @@ enum Command {
     /// What is in a recording: peaks and what held them, growth, gaps, segments
     Inspect(commands::inspect::InspectArgs),
     /// Which settings help on this recording, and which do nothing
+    #[command(after_long_help = include_str!("commands/advise/record.md"))]
     Advise(commands::advise::AdviseArgs),
     /// One page for a browser: timeline of buffers, map of segments, what helps
     Report(commands::report::ReportArgs),
