@@ -89,7 +89,7 @@ enum Around {
     Oom,
 }
 
-fn parse_when(text: &str) -> Result<When, String> {
+pub(super) fn parse_when(text: &str) -> Result<When, String> {
     match text {
         "peak" => Ok(When::Peak),
         "oom" => Ok(When::Oom),

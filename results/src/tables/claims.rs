@@ -9,6 +9,7 @@ use vramlab_sim::driver::CALL_NAMES;
 use super::cells::{Cell, matches};
 use super::experiment::{Experiment, ListingSpec, Over, RowSpec, Source};
 use super::expression::Expression;
+use super::figures;
 use super::rule::{Judge, Rule, Verdict};
 use crate::failure::Failure;
 use crate::frame::Run;
@@ -96,7 +97,7 @@ pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
         found(&experiment.file, at, &listing.as_ref().runs, cells)?;
         columns(&experiment.file, listing.as_ref())?;
     }
-    Ok(())
+    figures::check(experiment, cells)
 }
 
 /// Why a row is not run, if it says so; one that does has neither runs nor figure nor rule.
@@ -146,7 +147,8 @@ fn rule(file: &Source, text: &Spanned<String>) -> Result<Rule, Failure> {
     text.as_ref().parse().map_err(|e: String| file.bad(text.span().start, e))
 }
 
-fn found<'a>(
+/// The runs of these ids, each once.
+pub(super) fn found<'a>(
     file: &Source,
     at: usize,
     patterns: &[String],
