@@ -168,6 +168,110 @@ fn one_row_is_computed_again_from_what_it_needs() {
     assert!(said.contains("--row 9") && said.contains("rows 1 to 5"), "{said}");
 }
 
+/// Ops that are repeated, one figure of several runs, and a row that says why nothing is run for it.
+const OTHER: &str = r#"
+title = "Other kinds"
+
+[[run]]
+id = "many_{strategy}"
+strategy = { torch = "torch.caching", floor = "bound.live_floor" }
+ops = [
+    '{"op":"alloc","id":0,"size":4194304}',
+    { repeat = 3, from = 1, ops = ['{"op":"alloc","id":{n},"size":4194304}'] },
+    { repeat = 2, ops = ['{"op":"free","id":{n}}'] },
+]
+
+[[row]]
+claim = "sixteen MiB are live at the peak, eight at the end"
+figure = "many_floor.live_floor / 2^20 - many_floor.requested / 2^20"
+rule = "equals 8"
+
+[[row]]
+claim = "the mean of 16 and 20 MiB"
+each = ["many_*"]
+over = "mean"
+figure = "peak_reserved / 2^20"
+unit = "MiB"
+rule = "equals 18"
+
+[[row]]
+claim = "the greatest of them"
+each = ["many_*"]
+over = "greatest"
+figure = "peak_reserved / 2^20"
+rule = "equals 20"
+
+[[row]]
+claim = "one beside the other"
+each = ["*_torch"]
+figure = "peak_reserved / 2^20 - {*}_floor.peak_reserved / 2^20"
+rule = "equals 4"
+
+[[row]]
+claim = "nobody knows"
+because = "it was never told"
+"#;
+
+#[test]
+fn other_kinds_of_runs_and_rows() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = file(folder.path(), OTHER);
+    let out = folder.path().join("out").display().to_string();
+    let (code, csv, said) = run(&["tables", &path, "--out", &out, "--format", "csv", "-q"]);
+    assert_eq!(code, 0, "{said}");
+    let agrees = "agrees".to_owned();
+    let not_run = "not run: it was never told".to_owned();
+    let expected = [1, 2, 3, 4].map(|row| (row, agrees.clone())).into_iter();
+    let expected: Vec<_> = expected.chain([(5, not_run)]).collect();
+    assert_eq!(verdicts(&csv), expected);
+    let text = std::fs::read_to_string(folder.path().join("out/small.txt")).expect("written");
+    assert!(text.contains("2: mean of peak_reserved / 2^20, over many_*"), "{text}");
+    for (found, instead, message) in [
+        (
+            "because = \"it was never told\"",
+            "",
+            "line 40: expected a figure and a rule, or because",
+        ),
+        (
+            "because = \"it was never told\"",
+            "because = \"why\"\nrule = \"equals 1\"",
+            "line 40: a row with because has no each, figure or rule",
+        ),
+        ("over = \"mean\"", "over = \"middle\"", "unknown variant `middle`"),
+        ("each = [\"many_*\"]", "", "over goes with each"),
+        (
+            "{*}_floor.peak",
+            "{*}_flor.peak",
+            "run many_torch has no figure \"many_flor.peak_reserved\"",
+        ),
+        ("repeat = 3", "repeat = 30000000000", "the ops are longer than 16777216 B"),
+        (
+            "title =",
+            "[[run]]\nid = \"x\"\nmeasured = \"a.json\"\nfacts = \"b.json\"\n#",
+            "expected one of workload",
+        ),
+    ] {
+        let text = OTHER.replacen(found, instead, 1);
+        let text = if found == "title =" { format!("title = \"t\"\n{text}") } else { text };
+        let path = file(folder.path(), &text);
+        let (code, _, said) = run(&["tables", &path, "--out", &out]);
+        assert!(said.contains(message), "{said}\nexpected {message}");
+        assert_eq!(code, 3, "{said}");
+    }
+}
+
+/// Every built-in table is made with `--quick`.
+#[test]
+fn all_built_in_tables_are_made() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().display().to_string();
+    let (code, _, said) = run(&["tables", "--quick", "--out", &out]);
+    assert_eq!(code, 0, "{said}");
+    for (name, _) in vramlab::tables::built_in::ALL {
+        assert!(folder.path().join(format!("{name}.key")).is_file(), "{name}: {said}");
+    }
+}
+
 #[test]
 fn mistakes_are_told_with_file_and_line() {
     let folder = tempfile::tempdir().expect("folder");

@@ -3,7 +3,7 @@
 //! | run | file | figures |
 //! |---|---|---|
 //! | `measured` | a set-up beside a recording | `peak_requested`, `peak_requested_measured`, … of [`Beside`](crate::measured::Beside); `failed`, `failed_measured`, `same_failure` (1 or 0; both in one phase, or none) |
-//! | `measured` | requests of a server's measured run | of each quantity `NAME.measured`, `NAME.fitted`, `NAME.longer`, `NAME.roofline`, see [`crate::serving`]; blanks in a quantity's name are `_` |
+//! | `measured` | requests of a server's measured run | of each quantity `NAME.measured`, `NAME.fitted`, `NAME.longer`, `NAME.roofline`, see [`crate::serving`]; other characters than letters and digits in a quantity's name are `_` |
 //! | `verify` | a snapshot | `placed`, `matched`, … of [`Check`](crate::check::Check), over its devices; `histories`, `not_verifiable` |
 
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::cells::plain;
 use crate::check::check;
 use crate::failure::Failure;
 use crate::frame::{Metric, Value};
@@ -19,7 +20,7 @@ use crate::measured;
 use crate::serving::{recorded, table};
 
 /// Figures, or why there are none.
-type Found = Result<Vec<Metric>, String>;
+pub type Found = Result<Vec<Metric>, String>;
 
 /// Whole numbers among the fields of a struct.
 fn numbers(of: &impl Serialize) -> Vec<(String, u64)> {
@@ -39,7 +40,7 @@ pub fn measured(path: &Path) -> Result<Found, Failure> {
     if recorded::is_runs(path) {
         let lines = table::lines(&recorded::runs(path)?)?;
         let figures = lines.iter().flat_map(|line| {
-            let name = line.quantity.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+            let name = plain(&line.quantity);
             let all = [
                 ("measured", line.measured),
                 ("fitted", line.fitted),

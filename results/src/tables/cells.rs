@@ -7,7 +7,7 @@ use vramlab_sim::units::Bytes;
 use vramlab_workloads::registry;
 
 use super::experiment::{Axis, Experiment, RunSpec, Source};
-use super::files;
+use super::{files, program};
 use crate::cli::parse_spec;
 use crate::failure::Failure;
 
@@ -120,7 +120,7 @@ fn values(field: &str, axis: &Axis) -> Values {
 }
 
 /// Letters, digits and `_` of a value's name.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -212,7 +212,9 @@ fn cell(
     if let Some(name) = &run.workload {
         kinds.push(workload(run, quick, name, chosen).map_err(|e| bad(&e))?);
     }
-    kinds.extend(run.ops.as_ref().map(|ops| What::Ops(ops.join("\n"))));
+    if let Some(ops) = &run.ops {
+        kinds.push(What::Ops(program::text(ops).map_err(|e| bad(&e))?));
+    }
     type OfFile = fn(String) -> What;
     let of_file: [(&str, OfFile); 4] = [
         ("trace", What::Trace),

@@ -6,8 +6,9 @@
 //!
 //! [[run]]                               # ids: letters, digits, _; axes as {name}
 //! id = "{precision}_{attention}"
-//! workload = "bert"                     # or trace = "shared:…" | "example:…" | a path; ops = ["{…}", …]; facts = a JSON file of figures (`golden:…` too);
-//!                                       # measured = a set-up or a server's measured run, verify = a snapshot: see `beside`
+//! workload = "bert"                     # or trace = "shared:…" | "example:…" | a path; facts = a JSON file of figures (`golden:…` too);
+//!                                       # measured = a set-up or a server's measured run, verify = a snapshot: see `beside`;
+//!                                       # ops = ["{…}", { repeat = 8, ops = […] }, …], see `program`
 //! set = { batch = 32, precision = ["fp32", "amp16"], attention = { eager = "eager", efficient = "sdpa" } }
 //! passes = "none"                       # a list is an axis, all axes are crossed; a table is an axis whose values have names
 //! strategy = "torch.caching"            # "all" stands for every strategy, wrappers left out; files: "shared:DIR/*.json" for all of a folder
@@ -21,9 +22,15 @@
 //! [[row]]                               # one claim
 //! claim = "about 11 GB"
 //! each = ["fp32_*"]                     # the row is about each of these; METRIC is theirs
+//!                                       # with each = ["*_paddle"] the figure may name {*}_torch: another run beside each
+//! over = "mean"                         # with each: one figure of them all, their mean, median or greatest
 //! figure = "live_floor / 1e9"           # see `expression`
 //! unit = "GB"
 //! rule = "within 5 % of 11"             # see `rule`
+//!
+//! [[row]]                               # one that cannot be judged
+//! claim = "a published figure"
+//! because = "why no run of ours can tell"
 //!
 //! [[listing]]                           # a plain table of runs
 //! title = "all combinations"
@@ -100,7 +107,7 @@ pub struct RunSpec {
     pub label: Option<String>,
     pub workload: Option<String>,
     pub trace: Option<Axis>,
-    pub ops: Option<Vec<String>>,
+    pub ops: Option<Vec<Piece>>,
     pub facts: Option<Axis>,
     pub measured: Option<Axis>,
     pub verify: Option<Axis>,
@@ -153,6 +160,29 @@ impl Seeds {
             Self::First(count) => count.min(seeds),
         }
     }
+}
+
+/// Ops in JSON Lines: one, or several that are repeated.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Piece {
+    /// One.
+    One(String),
+    /// Several, again and again.
+    Again(Again),
+}
+
+/// Ops that are repeated; `{n}` in them is the number of the repetition.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// How often.
+    pub repeat: u64,
+    /// The first number.
+    #[serde(default)]
+    pub from: u64,
+    /// What is repeated.
+    pub ops: Vec<String>,
 }
 
 /// What is smaller with `--quick`.
@@ -212,10 +242,16 @@ pub struct RowSpec {
     /// Runs that it is about, by id with `*`; the figure's bare names are theirs.
     #[serde(default)]
     pub each: Vec<String>,
+    /// One figure of them all, instead of one each.
+    pub over: Option<Over>,
+    #[serde(default = "nothing")]
     pub figure: Spanned<String>,
     #[serde(default)]
     pub unit: String,
+    #[serde(default = "nothing")]
     pub rule: Spanned<String>,
+    /// Instead of runs, figure and rule: why no run of ours can tell.
+    pub because: Option<String>,
     /// What would refute it.
     pub refuted: Option<Spanned<String>>,
     /// What the claim did not state, and what the runs suppose.
@@ -223,6 +259,48 @@ pub struct RowSpec {
     /// Under which our figure holds.
     #[serde(default)]
     pub condition: String,
+}
+
+/// How the figures of a row's runs become one.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// Their mean.
+    Mean,
+    /// The one in the middle, or the mean of the two there.
+    Median,
+    /// The greatest.
+    Greatest,
+}
+
+impl Over {
+    /// Of these, one at least.
+    pub fn of(self, values: &[f64]) -> f64 {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match self {
+            Self::Mean => sorted.iter().sum::<f64>() / sorted.len() as f64,
+            Self::Median if sorted.len().is_multiple_of(2) => {
+                (sorted[middle - 1] + sorted[middle]) / 2.0
+            }
+            Self::Median => sorted[middle],
+            Self::Greatest => sorted.last().copied().unwrap_or(f64::NAN),
+        }
+    }
+
+    /// As notes say it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Median => "median",
+            Self::Greatest => "greatest",
+        }
+    }
+}
+
+fn nothing() -> Spanned<String> {
+    Spanned::new(0..0, String::new())
 }
 
 /// A plain table.
@@ -337,6 +415,15 @@ mod tests {
         let message = parse("title = \"t\"\n\n[[run]]\nid = \"a\"\nworkloat = \"bert\"\n")
             .expect_err("unknown key");
         assert!(message.starts_with("t.toml: line 5: unknown field `workloat`"), "{message}");
+    }
+
+    #[test]
+    fn many_figures_become_one() {
+        let of = |over: Over, values: &[f64]| over.of(values);
+        assert_eq!(of(Over::Mean, &[1.0, 2.0, 6.0]), 3.0);
+        assert_eq!(of(Over::Median, &[6.0, 1.0, 2.0]), 2.0);
+        assert_eq!(of(Over::Median, &[6.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(of(Over::Greatest, &[6.0, 1.0]), 6.0);
     }
 
     #[test]

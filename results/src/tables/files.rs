@@ -12,9 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use super::cells::{Cell, What, matches};
-
-/// What a server's measured run is made of, beside its requests.
-const RUN_ENDINGS: [&str; 2] = ["_meta.json", "_timeseries.csv"];
+use crate::serving::recorded;
 
 fn folder(variable: &str, otherwise: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(|| PathBuf::from(otherwise), PathBuf::from)
@@ -82,12 +80,7 @@ pub fn needed(cells: &[Cell]) -> Vec<PathBuf> {
         match &cell.what {
             What::Trace(name) | What::Facts(name) | What::Verify(name) => all.extend(path_of(name)),
             What::Measured(name) => {
-                all.extend(path_of(name));
-                if let Some(run) = name.strip_suffix("_requests.jsonl") {
-                    all.extend(
-                        RUN_ENDINGS.iter().filter_map(|end| path_of(&format!("{run}{end}"))),
-                    );
-                }
+                all.extend(recorded::files(name).iter().filter_map(|name| path_of(name)));
             }
             What::Workload { .. } | What::Ops(_) => {}
         }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`built_in`] | the files of `results/experiments` |
 //! | [`experiment`] | a file: runs, rows, listings |
-//! | [`cells`] | its runs, axes crossed, names checked |
+//! | [`cells`], [`program`] | its runs, axes crossed, names checked; ops that it writes itself |
 //! | [`files`] | where the files that it names lie |
 //! | [`run`], [`causes`], [`beside`] | running them; why reserved bytes hold nothing; ours beside what was measured |
 //! | [`expression`], [`rule`] | a figure's arithmetic; when a claim holds, and the word for it |
@@ -36,6 +36,7 @@ pub mod make;
 pub mod matrix;
 pub mod numbers;
 pub mod page;
+pub mod program;
 pub mod record;
 pub mod rule;
 pub mod run;

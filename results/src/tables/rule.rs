@@ -14,6 +14,7 @@
 //! | `agrees if …` | it holds for some of them, which are named; or it holds, and the row names an assumption that the claim did not state |
 //! | `refuted` | it holds for none, and the row's second rule, of what would refute it, holds for all |
 //! | `differs` | it holds for none, and nothing says that this refutes it |
+//! | `not run: …` | a run is not there (a recording is missing, `--quick` leaves it out), or the row says why no run of ours can tell |
 //!
 //! A rule is judged by the mean over seeds; where the interval reaches across the rule's border, that is said beside the word.
 
@@ -97,7 +98,7 @@ pub enum Verdict {
     Differs,
     /// The contrary holds.
     Refuted,
-    /// A run is not there, with the reason.
+    /// A run is not there, or there can be none; with the reason.
     NotRun(String),
 }
 

@@ -122,31 +122,33 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             let (input, place) = listed(cell, text)?;
             one(experiment, cell, &input, &place)
         }
-        What::Facts(name) | What::Measured(name) | What::Verify(name) => {
-            let Some(path) = path_of(name).filter(|path| path.exists()) else {
-                return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
-            };
-            let found = match &cell.what {
-                What::Measured(_) => beside::measured(&path)?,
-                What::Verify(_) => beside::verified(&path)?,
-                _ => Ok(facts(&path)?),
-            };
-            let strategy =
-                if matches!(cell.what, What::Facts(_)) { "recorded" } else { "torch.caching" };
-            Ok(match found {
-                Err(why) => Run { trace: name.clone(), ..left_out(why) },
-                Ok(metrics) => Run {
-                    trace: name.clone(),
-                    outcome: "recorded".to_owned(),
-                    strategy: strategy.to_owned(),
-                    metrics,
-                    reason: String::new(),
-                    options: String::new(),
-                    ..left_out(String::new())
-                },
-            })
-        }
+        What::Facts(name) => file(name, "recorded", &left_out, |path| Ok(Ok(facts(path)?))),
+        What::Measured(name) => file(name, "torch.caching", &left_out, beside::measured),
+        What::Verify(name) => file(name, "torch.caching", &left_out, beside::verified),
     }
+}
+
+/// A run whose figures come from a file, or why they do not.
+fn file(
+    name: &str,
+    strategy: &str,
+    left_out: &dyn Fn(String) -> Run,
+    figures: fn(&Path) -> Result<beside::Found, Failure>,
+) -> Result<Run, Failure> {
+    let Some(path) = path_of(name).filter(|path| path.exists()) else {
+        return Ok(Run { trace: name.to_owned(), ..left_out(absent(name)) });
+    };
+    Ok(match figures(&path)? {
+        Err(why) => Run { trace: name.to_owned(), ..left_out(why) },
+        Ok(metrics) => Run {
+            trace: name.to_owned(),
+            outcome: "recorded".to_owned(),
+            strategy: strategy.to_owned(),
+            options: String::new(),
+            metrics,
+            ..left_out(String::new())
+        },
+    })
 }
 
 /// What a run is given, and where it runs; why there is nothing.

@@ -96,8 +96,8 @@ impl Pickle {
     }
 }
 
-/// Frames: file, line and function of each.
-pub(crate) type Stack<'a> = &'a [(String, u64, String)];
+/// File, line and function.
+pub(crate) type Frame = (String, u64, String);
 
 /// One entry of a history.
 pub(crate) struct Event<'a> {
@@ -107,7 +107,7 @@ pub(crate) struct Event<'a> {
     /// None: the entry has no time, as before 2024.
     pub(crate) time_us: Option<u64>,
     /// A stack and its name; none: no `frames` at all.
-    pub(crate) stack: Option<(&'a str, Stack<'a>)>,
+    pub(crate) stack: Option<(&'a str, &'a [Frame])>,
 }
 
 impl Event<'_> {
