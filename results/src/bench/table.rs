@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::read::Benchmark;
 use crate::failure::Failure;
 use crate::figures::Picture;
-use crate::figures::bars::{BARS_MAX, Bar, Bars};
+use crate::figures::bars::{Bar, Bars};
+use crate::figures::labels::ROWS_MAX;
 use crate::figures::scale::Unit;
 use crate::tables::claims::{Figure, Listing};
 use crate::tables::page::Page;
@@ -101,7 +102,7 @@ pub fn page(records: &[Record], again: String) -> Result<Page, Failure> {
     for group in records.chunk_by(|a, b| a.group == b.group) {
         let unit = unit(group);
         listings.push(listing(group, unit));
-        for part in group.chunks(BARS_MAX) {
+        for part in group.chunks(ROWS_MAX) {
             figures.push(bars(part, unit)?);
         }
     }

@@ -214,7 +214,7 @@ fn drawn(
         Kind::Segments => segments::picture(&subject(spec), args.at.unwrap_or(When::Worst)),
         Kind::Sizes => sizes::picture(&subject(spec)),
         Kind::Latency => latency::picture(&all()),
-        Kind::Capacity | Kind::Bars => capacity::picture(&all()),
+        Kind::Capacity | Kind::Bars | Kind::Pairs | Kind::Heat => capacity::picture(&all()),
     }
 }
 

@@ -6,23 +6,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::scale;
-use super::sheet::{Area, Drawn, Key, LABEL, Look, Sheet, WIDTH, across, colour, font, text};
-use super::{Data, Picture};
+use super::sheet::{Area, Drawn, Key, LABEL, Look, Sheet, across, colour, font, text};
+use super::{Data, Picture, labels};
 use crate::failure::Failure;
-use crate::output::{fold, plain};
 
-/// Most bars of a picture.
-pub const BARS_MAX: usize = 80;
-/// Pixels of a bar with the space around it.
-const BAR: u32 = 30;
-/// Pixels of a line of a label.
-const LINE: i32 = 20;
-/// Pixels of a character of a label.
-const CHAR: u32 = 11;
-/// Characters of the longest line of a label.
-const LABEL_CHARS: usize = 40;
-/// Lines of a label at most.
-const LABEL_LINES: usize = 2;
 /// Room for a figure behind its bar.
 const FIGURE: u32 = 120;
 
@@ -70,10 +57,8 @@ impl Bars {
         else {
             return self.name.clone();
         };
-        let tell = |bar: &Bar| {
-            let label = bar.label.strip_prefix('(').and_then(|label| label.strip_suffix(')'));
-            format!("{}{unit} ({})", scale::three(bar.value), label.unwrap_or(&bar.label))
-        };
+        let tell =
+            |bar: &Bar| format!("{}{unit} ({})", scale::three(bar.value), labels::told(&bar.label));
         if self.bars.len() == 1 {
             return format!("{}: {}", self.name, tell(least));
         }
@@ -116,11 +101,12 @@ impl Bars {
     /// # Errors
     /// No bars, too many, a figure that is no number, or one that a logarithmic scale does not have.
     pub fn picture(&self) -> Result<Picture, Failure> {
-        if self.bars.is_empty() || self.bars.len() > BARS_MAX {
+        if self.bars.is_empty() || self.bars.len() > labels::ROWS_MAX {
             return Err(Failure::input(format!(
-                "{}: found {} bars to draw, expected 1 to {BARS_MAX}",
+                "{}: found {} bars to draw, expected 1 to {}",
                 self.name,
-                self.bars.len()
+                self.bars.len(),
+                labels::ROWS_MAX
             )));
         }
         for bar in &self.bars {
@@ -136,9 +122,8 @@ impl Bars {
         }
         let title = self.title();
         let mut sheet = Sheet::new(&title, &self.words);
-        let lines = self.bars.iter().map(|bar| lines(&bar.label).len()).max().unwrap_or(1);
-        let bar = BAR + LINE as u32 * (lines as u32).saturating_sub(1);
-        sheet.height = self.bars.len() as u32 * bar + 84;
+        let names = || self.bars.iter().map(|bar| &*bar.label);
+        sheet.height = self.bars.len() as u32 * labels::row_height(names()) + 84;
         if self.bars.iter().any(|bar| bar.interval.is_some()) {
             sheet.legend.push(Key::new("95 % interval", colour::BLACK, Look::Line));
         }
@@ -154,7 +139,7 @@ impl Bars {
                 .margin_right(30 + FIGURE)
                 .margin_top(4)
                 .x_label_area_size(62)
-                .y_label_area_size(self.label_width());
+                .y_label_area_size(labels::width(names()));
             let y = 0.0..self.bars.len() as f64;
             if self.log {
                 let log = (from..to).log_scale().with_key_points(scale::log_ticks(from, to));
@@ -210,20 +195,9 @@ impl Bars {
             let figure = font(LABEL, colour::BLACK).anchor(HPos::Left, VPos::Center);
             let at = (end + 8 - offset.0, middle - offset.1);
             text(area, &scale::three(bar.value), at, &figure)?;
-            let label = font(LABEL, colour::BLACK).anchor(HPos::Right, VPos::Center);
-            let lines = lines(&bar.label);
-            let first = middle - offset.1 - LINE * (lines.len() as i32 - 1) / 2;
-            for (line, number) in lines.iter().zip(0..) {
-                text(area, line, (left - 8 - offset.0, first + LINE * number), &label)?;
-            }
+            labels::draw(area, &bar.label, (left - 8 - offset.0, middle - offset.1))?;
         }
         Ok(())
-    }
-
-    fn label_width(&self) -> u32 {
-        let lines = self.bars.iter().flat_map(|bar| lines(&bar.label));
-        let longest = lines.map(|line| line.chars().count()).max();
-        (longest.unwrap_or(0) as u32 * CHAR + 14).min(WIDTH / 2)
     }
 
     fn data(&self) -> Data {
@@ -243,20 +217,6 @@ impl Bars {
         }
         data
     }
-}
-
-/// A label in lines; what is longer is cut.
-fn lines(label: &str) -> Vec<String> {
-    let text = fold(&plain(label), LABEL_CHARS);
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let cut = lines.len() > LABEL_LINES;
-    lines.truncate(LABEL_LINES);
-    if let Some(last) = lines.last_mut()
-        && (cut || last.chars().count() > LABEL_CHARS)
-    {
-        *last = last.chars().take(LABEL_CHARS - 1).chain(['…']).collect();
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -300,15 +260,7 @@ mod tests {
         for (values, log) in [(vec![], false), (vec![f64::NAN], false), (vec![0.0], true)] {
             assert!(bars(&values, log).picture().is_err(), "{values:?}");
         }
-        assert!(bars(&[1.0; BARS_MAX + 1], false).picture().is_err());
-        assert!(bars(&[1.0; BARS_MAX], false).picture().is_ok());
-    }
-
-    #[test]
-    fn long_labels_are_two_lines_at_most() {
-        let label = ["word,"; 30].join(" ");
-        let found = lines(&label);
-        assert_eq!(found.len(), 2);
-        assert!(found[1].ends_with('…') && found.iter().all(|l| l.chars().count() <= LABEL_CHARS));
+        assert!(bars(&[1.0; labels::ROWS_MAX + 1], false).picture().is_err());
+        assert!(bars(&[1.0; labels::ROWS_MAX], false).picture().is_ok());
     }
 }

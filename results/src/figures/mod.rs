@@ -9,8 +9,10 @@
 //! | [`latency`] | the share of requests that end within a time, P50 and P99 marked |
 //! | [`capacity`] | peak reserved against the size of the device |
 //! | [`bars`] | figures of runs side by side, with their intervals |
+//! | [`pairs`] | two figures of each run, such as ours and a measured one, as two points on a line |
+//! | [`heat`] | the cells of a plain table, darker where they are greater |
 //!
-//! [`sheet`] is what they are drawn on: title, legend, axes; [`scale`] the units of axes; [`subject`] what is run.
+//! [`labels`] stand left of the last three; [`sheet`] is what they are drawn on: title, legend, axes; [`scale`] the units of axes; [`subject`] what is run.
 //!
 //! | rule | what it says | source |
 //! |---|---|---|
@@ -21,8 +23,11 @@
 
 pub mod bars;
 pub mod capacity;
+pub mod heat;
+pub mod labels;
 pub mod latency;
 pub mod map;
+pub mod pairs;
 pub mod scale;
 pub mod segments;
 pub mod sheet;
@@ -53,6 +58,12 @@ pub enum Kind {
     Capacity,
     /// One figure of several strategies side by side (--figure), over --seeds with intervals
     Bars,
+    /// Two figures of each run, in tables
+    #[value(skip)]
+    Pairs,
+    /// The cells of a plain table, in tables
+    #[value(skip)]
+    Heat,
 }
 
 /// A picture.

@@ -46,6 +46,20 @@
 //! claimed = [11, 7.8]                   # published figures, as lines
 //! log = true                            # a logarithmic scale
 //! more_is_better = true                 # the title begins with the greatest
+//!
+//! [[figure]]                            # two figures of each run, as two points on a line
+//! kind = "pairs"
+//! runs = ["*"]
+//! name = "reserved memory at its peak"
+//! first = "ours"                        # what figure and beside are called
+//! figure = "peak_reserved / 2^20"
+//! beside = { name = "measured", figure = "peak_reserved_measured / 2^20" }
+//!
+//! [[figure]]                            # the cells of a plain table
+//! kind = "heat"
+//! listing = "strategies by workloads: over static"
+//! name = "reserved bytes over the best plan's"
+//!
 //! [[matrix]]                            # a table for each figure (runs down by an axis, groups of runs across), and one for each group
 //! title = "strategies by workloads"
 //! down = "strategy"
@@ -331,9 +345,15 @@ pub struct ColumnSpec {
 pub struct FigureSpec {
     pub kind: Kind,
     /// By id with `*`.
+    #[serde(default)]
     pub runs: Vec<String>,
     pub name: Option<String>,
     pub figure: Option<Spanned<String>>,
+    /// Of pairs: the other figure, and what the first is called.
+    pub beside: Option<ColumnSpec>,
+    pub first: Option<String>,
+    /// Of a heat map: the title of a plain table.
+    pub listing: Option<String>,
     pub unit: Option<String>,
     #[serde(default)]
     pub claimed: Vec<f64>,

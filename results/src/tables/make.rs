@@ -55,7 +55,7 @@ pub fn make(
         listings.extend(given.matrix(matrix)?);
     }
     let figures = match row {
-        None => figures::drawn(experiment, &cells, &given)?,
+        None => figures::drawn(experiment, &cells, &given, &listings)?,
         Some(_) => Vec::new(),
     };
     let page = Page {

@@ -33,8 +33,8 @@ pub struct Page {
 /// Titles of the claims' columns; those that end with `<` hold words.
 pub const CLAIM_TITLES: [&str; 5] = ["row", "claim<", "ours<", "rule<", "verdict<"];
 
-/// Figures are shown one by one if their labels have no more characters than this; else the least and the greatest.
-const LABELS_MAX: usize = 60;
+/// Figures are shown one by one if they have no more characters than this, with their runs; else the least and the greatest.
+const EACH_MAX: usize = 110;
 
 impl Page {
     /// Cells of a claim's line.
@@ -143,6 +143,12 @@ impl Page {
     }
 }
 
+/// Figures, each with its run.
+fn each(few: &[(&Target, String)], unit: &str) -> String {
+    let each = few.iter().map(|(target, text)| format!("{text}{unit} ({})", target.label));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// The figure of a claim: one, or a few with their runs, or from least to greatest.
 fn ours(claim: &Claim) -> String {
     let unit = &claim.row.unit;
@@ -156,10 +162,7 @@ fn ours(claim: &Claim) -> String {
     match there.as_slice() {
         [] => "-".to_owned(),
         [(_, only)] => only.clone() + &unit,
-        few if few.iter().map(|(target, _)| target.label.len()).sum::<usize>() <= LABELS_MAX => {
-            let each = few.iter().map(|(target, text)| format!("{text}{unit} ({})", target.label));
-            each.collect::<Vec<_>>().join(", ")
-        }
+        few if each(few, &unit).chars().count() <= EACH_MAX => each(few, &unit),
         many => {
             let means = many
                 .iter()
