@@ -324,6 +324,28 @@ runs = ["gone"]
 [[figure]]
 kind = "map"
 runs = ["loop_torch"]
+
+[[figure]]
+kind = "pairs"
+runs = ["loop_*", "gone"]
+name = "Memory at its peak"
+first = "reserved"
+figure = "peak_reserved / 2^20"
+beside = { name = "live", figure = "live_floor / 2^20" }
+
+[[figure]]
+kind = "heat"
+listing = "All"
+name = "Memory"
+ends = [1, 4]
+
+[[listing]]
+title = "All"
+runs = ["loop_*"]
+columns = [
+    { name = "reserved", figure = "peak_reserved / 2^20" },
+    { name = "stall", figure = "stall_total_ns / 1e6" },
+]
 "#;
 
 #[test]
@@ -345,6 +367,23 @@ fn a_table_has_its_pictures_and_makes_what_is_missing_again() {
     assert!(filled(&map, "rect", SKY) > 1 && read("small.figure-3.csv").starts_with("from_op,"));
     assert!(read("small.md").contains("](small.figure-3.svg)"));
     assert!(tags(&bars).iter().any(|tag| tag.contains(VERMILLION)), "the claimed line");
+    let pairs = read("small.figure-4.svg");
+    assert!(pairs.contains("Memory at its peak: reserved beside live, "), "{pairs}");
+    assert!(pairs.contains("1 runs are not there"), "{pairs}");
+    let numbers: Vec<Vec<f64>> = read("small.figure-4.csv")
+        .lines()
+        .skip(1)
+        .map(|line| line.rsplit(',').take(2).map(|n| n.parse().expect("number")).collect())
+        .collect();
+    assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
+    let circles: Vec<&str> =
+        tags(&pairs).into_iter().filter(|tag| tag.starts_with("circle")).skip(1).collect();
+    let axis = |n: usize| number(circles[n], "cx");
+    assert_eq!(circles.len(), 2);
+    assert_eq!(axis(0) > axis(1), numbers[0][1] > numbers[1][1], "{numbers:?}");
+    let heat = read("small.figure-5.svg");
+    assert!(heat.contains("Memory: from ") && heat.contains("colours end at 1 and 4"), "{heat}");
+    assert_eq!(read("small.figure-5.csv").lines().count(), 1 + 2 * 2);
 
     let (_, _, again) = call(&["tables", &file, "--out", &out]);
     assert!(again.contains("small: unchanged since it was made"), "{again}");
@@ -360,8 +399,12 @@ fn mistakes_in_an_experiments_pictures_are_told_with_their_line() {
         ("kind = \"map\"", "kind = \"mop\"", "line 27: unknown variant"),
         ("runs = [\"loop_torch\"]", "runs = [\"loop_*\"]", "2 runs, expected one run"),
         ("runs = [\"loop_torch\"]", "runs = [\"lop_torch\"]", "no run is called \"lop_torch\""),
-        ("figure = \"peak_reserved / 2^20\"\n", "", "expected figure and name"),
-        ("runs = [\"gone\"]", "runs = [\"gone\"]\nlog = true", "and only there"),
+        ("figure = \"peak_reserved / 2^20\"\n", "", "bars: expected figure and name"),
+        ("runs = [\"gone\"]", "runs = [\"gone\"]\nlog = true", "cannot have log"),
+        ("kind = \"bars\"", "kind = \"pairs\"", "pairs: expected figure and name and beside"),
+        ("kind = \"bars\"", "kind = \"heat\"", "heat cannot have figure"),
+        ("title = \"All\"", "title = \"Al\"", "no plain table is called \"All\"; there are: Al"),
+        ("ends = [1, 4]", "ends = [4, 1]", "ends = [4, 1]: expected a lesser"),
         ("peak_reserved / 2^20", "peak_reserved /", "the figure \"peak_reserved /\""),
         ("peak_reserved / 2^20", "peak_reservd / 2^20", "no figure \"peak_reservd\""),
     ] {

@@ -10,6 +10,8 @@ use super::sheet::{Area, Drawn, Key, LABEL, Look, Sheet, across, colour, font, t
 use super::{Data, Picture, labels};
 use crate::failure::Failure;
 
+/// A ratio beyond this is not told: the least is next to nothing.
+const TIMES_MAX: f64 = 1e4;
 /// Room for a figure behind its bar.
 const FIGURE: u32 = 120;
 
@@ -71,8 +73,9 @@ impl Bars {
             );
         }
         let (first, last) = if self.more_is_better { (most, least) } else { (least, most) };
-        let times = match least.value > 0.0 {
-            true => format!(", {} times", scale::three(most.value / least.value)),
+        let ratio = most.value / least.value;
+        let times = match least.value > 0.0 && (1.005..TIMES_MAX).contains(&ratio) {
+            true => format!(", {} times", scale::three(ratio)),
             false => String::new(),
         };
         format!("{}: from {} to {}{times}", self.name, tell(first), tell(last))

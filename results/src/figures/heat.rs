@@ -1,4 +1,6 @@
 //! A plain table as a map: a cell for each figure, darker where it is greater, with the figure in it.
+//!
+//! Colours go from the least figure to the greatest, or between two given ends: a few figures far off would leave all others alike.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -11,8 +13,10 @@ use crate::failure::Failure;
 pub const COLUMNS_MAX: usize = 12;
 /// Pixels of a row.
 const ROW: i32 = 27;
-/// Pixels above the rows, for the names of columns.
-const ABOVE: i32 = 32;
+/// Pixels of a line of the names of columns.
+const LINE: i32 = 22;
+/// Pixels above the rows: neighbouring names stand in two lines, so that each has twice the room of its column.
+const ABOVE: i32 = 10 + 2 * LINE;
 /// Size of the text in cells.
 const TEXT: i32 = 19;
 
@@ -31,6 +35,8 @@ pub struct Heat {
     pub rows: Vec<(String, Vec<Option<f64>>)>,
     /// Colours follow the logarithms.
     pub log: bool,
+    /// Of the colours; what is beyond has the colour of the end.
+    pub ends: Option<[f64; 2]>,
 }
 
 impl Heat {
@@ -73,6 +79,9 @@ impl Heat {
 
     /// The ends of the colours; with logarithms of what is above 0.
     fn ends(&self) -> (f64, f64) {
+        if let Some([least, most]) = self.ends {
+            return (least, most);
+        }
         let values = || self.cells().map(|(_, _, value)| value).filter(|v| !self.log || *v > 0.0);
         let most = values().fold(f64::NEG_INFINITY, f64::max);
         (values().fold(f64::INFINITY, f64::min), most)
@@ -100,7 +109,11 @@ impl Heat {
             )));
         }
         let title = self.title();
-        let mut sheet = Sheet::new(&title, &self.words);
+        let mut words = self.words.clone();
+        if let Some([least, most]) = self.ends.map(|ends| ends.map(scale::tick)) {
+            words += &format!("; colours end at {least} and {most}");
+        }
+        let mut sheet = Sheet::new(&title, &words);
         sheet.height = (ABOVE + rows as i32 * ROW) as u32;
         let left = labels::width(self.rows.iter().map(|(label, _)| &**label)) as i32;
         let wide = (WIDTH as i32 - left - 14) / columns as i32;
@@ -111,7 +124,8 @@ impl Heat {
             for (column, name) in self.columns.iter().enumerate() {
                 let (x, y) = at(column, 0);
                 let style = font(TEXT, colour::BLACK).anchor(HPos::Center, VPos::Bottom);
-                text(area, name, (x + wide / 2, y - 6), &style)?;
+                let line = if column % 2 == 1 { LINE } else { 0 };
+                text(area, name, (x + wide / 2, y - 6 - line), &style)?;
             }
             for (row, (label, values)) in self.rows.iter().enumerate() {
                 labels::draw(area, label, (left - 8, at(0, row).1 + ROW / 2))?;

@@ -126,7 +126,7 @@ impl Pairs {
         let mut sheet = Sheet::new(&title, &self.words);
         let names = || self.pairs.iter().map(|pair| &*pair.label);
         sheet.height = self.pairs.len() as u32 * labels::row_height(names()) + 84;
-        sheet.legend.push(Key::new(self.names[0].clone(), colour::BLUE, Look::Area));
+        sheet.legend.push(Key::new(self.names[0].clone(), colour::BLUE, Look::Dot));
         sheet.legend.push(Key::new(self.names[1].clone(), colour::ORANGE, Look::Cross));
         for claimed in &self.claimed {
             let text = format!("claimed: {}{}", scale::tick(*claimed), self.in_unit(" ", ""));
@@ -203,12 +203,15 @@ impl Pairs {
     }
 }
 
-/// A difference in percent, with its sign; 0 has none. Less than a hundredth is said to be so.
+/// A difference in percent, with its sign; 0 has none. Less than a hundredth is said to be so, and many times are times.
 fn signed(percent: f64) -> String {
     let sign = if percent < 0.0 { "−" } else { "+" };
     match percent.abs() {
         0.0 => "0 %".to_owned(),
         size if size < 0.01 => format!("{sign}<0.01 %"),
+        _ if percent >= 1000.0 => {
+            format!("{} times", scale::three((1.0 + percent / 100.0).round()))
+        }
         size => format!("{sign}{} %", scale::three(size)),
     }
 }
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!(all.title(), format!("{begin}, −1 % in the middle, +25 % at most (50)"));
         assert_eq!(pairs(&[[2.0, 2.0]; 2], false).title(), format!("{begin}, equal in all 2"));
         assert_eq!(pairs(&[[3.0, 2.0]], false).title(), format!("{begin}, +50 % (3)"));
-        assert_eq!(signed(-0.001), "−<0.01 %");
+        assert_eq!((signed(-0.001), signed(204_700.0)), ("−<0.01 %".into(), "2048 times".into()));
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub enum Look {
     Dashed,
     /// A cross.
     Cross,
+    /// A round point.
+    Dot,
 }
 
 /// One entry of a legend.
@@ -283,6 +285,7 @@ fn swatch(area: &Area<'_>, key: &Key, (x, y): (i32, i32)) -> Drawn {
                 area.draw(&PathElement::new(vec![(dash, middle), (dash + 6, middle)], line))?;
             }
         }
+        Look::Dot => area.draw(&Circle::new((x + 13, middle), 7, key.colour.filled()))?,
         Look::Cross => area.draw(&Cross::new((x + 13, middle), 7, line))?,
     }
     text(area, &key.text, (x + 34, y), &font(WORDS, colour::BLACK))
@@ -349,13 +352,14 @@ where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    let labels = (chart.plotting_area().dim_in_pixel().0 / 90).clamp(3, 7) as usize;
     chart
         .configure_mesh()
         .disable_y_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(colour::PALE)
         .axis_style(colour::DARK)
-        .x_labels(7)
+        .x_labels(labels)
         .y_labels(0)
         .x_label_formatter(&|x| scale::tick(*x))
         .label_style(("sans-serif", LABEL))

@@ -59,6 +59,7 @@
 //! kind = "heat"
 //! listing = "strategies by workloads: over static"
 //! name = "reserved bytes over the best plan's"
+//! ends = [1, 4]                         # of the colours; without them, the least and the greatest
 //!
 //! [[matrix]]                            # a table for each figure (runs down by an axis, groups of runs across), and one for each group
 //! title = "strategies by workloads"
@@ -352,8 +353,9 @@ pub struct FigureSpec {
     /// Of pairs: the other figure, and what the first is called.
     pub beside: Option<ColumnSpec>,
     pub first: Option<String>,
-    /// Of a heat map: the title of a plain table.
+    /// Of a heat map: the title of a plain table, and the figures at which colours end.
     pub listing: Option<String>,
+    pub ends: Option<[f64; 2]>,
     pub unit: Option<String>,
     #[serde(default)]
     pub claimed: Vec<f64>,

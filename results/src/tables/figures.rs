@@ -1,5 +1,7 @@
 //! The pictures of a table: bars, pairs or a map of what its runs gave, or runs drawn anew with their first seed.
 
+use std::cmp::Ordering;
+
 use rayon::prelude::*;
 use toml::Spanned;
 
@@ -62,6 +64,7 @@ fn keys(file: &Source, at: usize, spec: &FigureSpec) -> Result<(), Failure> {
         ("unit", spec.unit.is_some()),
         ("claimed", !spec.claimed.is_empty()),
         ("log", spec.log),
+        ("ends", spec.ends.is_some()),
         ("more_is_better", spec.more_is_better),
     ];
     let (kind, needed, may): (&str, &[&str], &[&str]) = match spec.kind {
@@ -69,7 +72,7 @@ fn keys(file: &Source, at: usize, spec: &FigureSpec) -> Result<(), Failure> {
         Kind::Pairs => {
             ("pairs", &["figure", "name", "beside"], &["first", "unit", "claimed", "log"])
         }
-        Kind::Heat => ("heat", &["listing", "name"], &["unit", "log"]),
+        Kind::Heat => ("heat", &["listing", "name"], &["unit", "log", "ends"]),
         _ => ("a picture of runs", &[], &[]),
     };
     for (key, there) in given {
@@ -80,6 +83,13 @@ fn keys(file: &Source, at: usize, spec: &FigureSpec) -> Result<(), Failure> {
     if needed.iter().any(|key| given.contains(&(key, false))) {
         let message = format!("{kind}: expected {}", needed.join(" and "));
         return Err(file.bad(at, message));
+    }
+    if let Some([least, most]) = spec.ends
+        && (least.partial_cmp(&most) != Some(Ordering::Less) || (spec.log && least <= 0.0))
+    {
+        let expected =
+            if spec.log { "a lesser one above 0 and a greater" } else { "a lesser and a greater" };
+        return Err(file.bad(at, format!("ends = [{least}, {most}]: expected {expected}")));
     }
     if spec.kind == Kind::Heat && !spec.runs.is_empty() {
         return Err(file.bad(at, "heat cannot have runs: its listing has them"));
@@ -237,6 +247,7 @@ fn heat(
         columns: listing.columns.clone(),
         rows: listing.rows.iter().map(row).collect(),
         log: spec.log,
+        ends: spec.ends,
     };
     picture.picture().map_err(|e| experiment.file.bad(at, e))
 }
