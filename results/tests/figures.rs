@@ -262,6 +262,24 @@ fn the_picture_of_the_readme_is_drawn_again() {
     assert!(kept == drawn.svg, "draw it again, with the command that README.md shows");
 }
 
+/// So are the README's table and its picture.
+#[test]
+fn the_table_of_the_readme_is_made_again() {
+    let folder = Folder::new();
+    let out = folder.path("out");
+    let (code, _, err) = call(&["tables", "r03_growing_logits", "--out", &out]);
+    assert_eq!(code, 0, "{err}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a file");
+    let made = |end: &str| read(&Path::new(&out).join(format!("r03_growing_logits.{end}")));
+    let kept = read(&root.join("book/src/pictures/logits.svg"));
+    assert!(kept == made("figure-1.svg"), "copy it again, as README.md says");
+    let markdown = made("md");
+    let (_, from) = markdown.split_once("\n\n|").expect("a table");
+    let (table, _) = from.split_once("\n\n").expect("its end");
+    assert!(read(&root.join("README.md")).contains(&format!("\n\n|{table}\n\n")), "|{table}");
+}
+
 #[test]
 fn what_has_nothing_to_show_says_so() {
     let folder = Folder::new();
