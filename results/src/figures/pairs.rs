@@ -231,7 +231,7 @@ mod tests {
     fn titles_tell_the_middle_and_the_farthest() {
         let all = pairs(&[[1.0, 1.0], [99.0, 100.0], [50.0, 40.0]], false);
         let begin = "n: ours beside measured";
-        assert_eq!(all.title(), format!("{begin}, −1 % in the middle, +25 % at most (50)"));
+        assert_eq!(all.title(), format!("{begin}, −1.00 % in the middle, +25 % at most (50)"));
         assert_eq!(pairs(&[[2.0, 2.0]; 2], false).title(), format!("{begin}, equal in all 2"));
         assert_eq!(pairs(&[[3.0, 2.0]], false).title(), format!("{begin}, +50 % (3)"));
         assert_eq!((signed(-0.001), signed(204_700.0)), ("−<0.01 %".into(), "2048 times".into()));
