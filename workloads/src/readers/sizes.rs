@@ -99,6 +99,7 @@ struct Columns {
 }
 
 impl Columns {
+    #[inline]
     fn size(&self, row: &Row<'_>, line: u64) -> Result<Size, String> {
         let within = |column, least: u64, most: u64| match row.whole(column)? {
             value if (least..=most).contains(&value) => Ok(value as u32),
