@@ -3,7 +3,7 @@
 //! | rule | what it says |
 //! |---|---|
 //! | `peak` | most bytes reserved where nothing is short: on a device of [`ROOMY`]. Least and most over the seeds. An allocator that takes a share of its device takes one of that one: where it fails there, or reserves more than the device has, and yet passes on the device without a retry, the peak is the one on the device |
-//! | `error` | how far our figures of this model's measured set-ups were from the real ones: the largest underestimate, as a share. Of a recording it is 0: its requests are known, and the allocator is replayed |
+//! | `error` | how far our figures of this model's measured set-ups were from the real ones: the largest underestimate, as a share. Of a recording it is 0: its requests are known, and the allocator is replayed. Of a model it is 0 too where no measured run is given, and that is said |
 //! | `needs` | the most over the seeds, more by the error, and the context of the device |
 //! | `fits` | no request fails with any seed on the device less the error's share of the peak |
 //! | `tight` | no request fails on the device itself, but some do on the smaller one |
@@ -34,8 +34,10 @@ pub struct Fit {
     pub live_floor: u64,
     pub peak_reserved_least: u64,
     pub peak_reserved_most: u64,
-    /// Share of the peak by which measured runs were above ours.
+    /// Share of the peak by which measured runs were above ours: the margin.
     pub error: f64,
+    /// Where it is from: `measured`, `none given`, or `recorded`.
+    pub error_from: &'static str,
     pub needs: u64,
     /// `fits`, `tight`, `does not fit`, or `skipped`.
     pub verdict: &'static str,
@@ -51,7 +53,12 @@ pub struct Fit {
 ///
 /// # Errors
 /// Bad options or bad input.
-pub fn fit(seeds: &[Input<'_>], spec: &Spec, place: &Place, error: f64) -> Result<Fit, Failure> {
+pub fn fit(
+    seeds: &[Input<'_>],
+    spec: &Spec,
+    place: &Place,
+    (error, error_from): (f64, &'static str),
+) -> Result<Fit, Failure> {
     let context = place.profile.options.context;
     let mut fit = Fit {
         input: seeds.first().map_or_else(String::new, |input| input.name.clone()),
@@ -64,6 +71,7 @@ pub fn fit(seeds: &[Input<'_>], spec: &Spec, place: &Place, error: f64) -> Resul
         peak_reserved_least: u64::MAX,
         peak_reserved_most: 0,
         error,
+        error_from,
         needs: 0,
         verdict: "fits",
         failed: 0,

@@ -59,6 +59,38 @@ fn recorded_oom_messages() {
     assert!(differences.is_empty(), "{} differences, listed above", differences.len());
 }
 
+/// Each recorded text, cut at each byte: nobody panics, and no figure is told that the whole does not have.
+#[test]
+fn recorded_messages_cut_anywhere() {
+    let Some(folder) = shared::folder("traces/oom_messages") else { return };
+    let (mut cuts, mut wrong) = (0, Vec::new());
+    for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let message = |line: &str| -> String {
+            let record: Value = serde_json::from_str(line).expect("a record is JSON");
+            record["message"].as_str().unwrap_or_default().to_owned()
+        };
+        let texts: Vec<String> = match path.extension().and_then(|e| e.to_str()) {
+            Some("jsonl") => text.lines().filter(|l| !l.trim().is_empty()).map(message).collect(),
+            Some("txt") => vec![text],
+            _ => continue,
+        };
+        for text in texts {
+            cuts += text.len();
+            let found = damage::wrong_when_cut(&text);
+            if let Some(first) = found.first() {
+                wrong.push(format!("{} in {text:?}: {first}", found.len()));
+            }
+        }
+    }
+    println!(
+        "recorded_messages_cut_anywhere: {cuts} cuts, {} texts with other figures",
+        wrong.len()
+    );
+    assert!(cuts > 0 && wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// As PyTorch 2.2 to 2.8 says it; figures are ours.
 const TORCH: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 1 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 14.90 GiB memory in use. Of the allocated memory 9.50 GiB is allocated by PyTorch, and 4.75 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
 
@@ -166,6 +198,17 @@ fn a_server_that_fails_in_pytorch_is_told_what_its_cache_takes() {
     assert!(explained.next[0].text.contains("(now 0.95)"), "{:?}", explained.next);
 }
 
+/// The sum had a negative remainder "outside of this allocator".
+#[test]
+fn more_than_the_card_has_is_said_so() {
+    let text = "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 17.00 GiB already allocated; 0 bytes free; 19.00 GiB reserved in total by PyTorch)";
+    let explained = message(text);
+    assert_eq!(explained.verdict.name(), "over_capacity");
+    assert!(explained.sums.iter().all(|sum| !sum.contains("= -")), "{:?}", explained.sums);
+    let beyond = "this process 19 GiB + free 0 B - card 8 GiB = 11 GiB more than the card has";
+    assert!(explained.sums.iter().any(|sum| sum == beyond), "{:?}", explained.sums);
+}
+
 #[test]
 fn versions_that_lack_an_option_are_not_told_to_set_it() {
     let old = "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 3.00 GiB already allocated; 0 bytes free; 7.50 GiB reserved in total by PyTorch)";
@@ -185,6 +228,46 @@ fn versions_that_lack_an_option_are_not_told_to_set_it() {
     let explained = message(&hip);
     assert_eq!(explained.framework, "pytorch-rocm");
     assert!(explained.next.iter().all(|next| !next.text.contains("expandable_segments")));
+}
+
+/// 2.9 does not read the name that its own warning recommends (pytorch/pytorch#183387): it was pasted, and taken for in force.
+#[test]
+fn the_variable_that_is_pasted_is_one_that_the_version_reads() {
+    let first = |log: &str| message(&format!("{log}\n{TORCH}")).next[0].text.clone();
+    for (version, name) in [
+        ("2.1.0", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.9.1", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("2.10.0", "PYTORCH_ALLOC_CONF"),
+        ("2.15.0", "PYTORCH_ALLOC_CONF"),
+    ] {
+        let text = first(&format!("torch=={version}"));
+        assert!(text.starts_with(&format!("export {name}=expandable_segments:True")), "{text}");
+    }
+    let set = "PYTORCH_ALLOC_CONF=expandable_segments:True";
+    let text = first(&format!("torch==2.9.1\n{set}"));
+    assert!(
+        text.starts_with("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: "),
+        "{text}"
+    );
+    assert!(text.contains("does not read PYTORCH_ALLOC_CONF"), "{text}");
+    let text = first(&format!("torch==2.11.0\n{set}"));
+    assert!(text.starts_with("expandable segments are on already"), "{text}");
+    let hip = message(&format!("torch==2.12.0\n{}", TORCH.replace("CUDA out", "HIP out")));
+    let text = &hip.next[0].text;
+    assert!(text.starts_with("with ROCm 7.0 or later: export PYTORCH_ALLOC_CONF="), "{text}");
+}
+
+/// The new name was no setting, and the old one was advised beside it.
+#[test]
+fn the_share_of_jax_is_known_by_both_its_names() {
+    let text = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3221225472 bytes.";
+    let advises = |log: &str| {
+        let next = message(&format!("{log}{text}")).next;
+        next.iter().any(|next| next.text.contains("MEM_FRACTION=.95"))
+    };
+    assert!(advises(""));
+    assert!(!advises("XLA_PYTHON_CLIENT_MEM_FRACTION=.9\n"));
+    assert!(!advises("XLA_CLIENT_MEM_FRACTION=.9\n"));
 }
 
 #[test]

@@ -310,6 +310,36 @@ fn a_million_events_are_small_and_fluid() {
     assert_eq!(browser.trouble, Vec::<String>::new());
 }
 
+/// A name of a model was taken for a file, and two histories on one page did not say how they differ.
+#[test]
+fn models_and_comparisons_have_pages() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let quick = ["--budget", "2", "-o", page.as_str(), "--quiet"];
+    let report = |args: &[&str]| call(&[&["report"], args, quick.as_slice()].concat());
+    let (code, told, err) =
+        report(&["bert", "--set", "layers=2,batch=4,seq=128,steps=2", "--passes", "none,amp"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(told.starts_with("bert none\n") && told.contains("bert amp\n"), "{told}");
+    let compared = told.lines().find(|line| line.starts_with("  compared: ")).expect("compared");
+    assert!(
+        compared.contains("Beside bert none: ") && compared.contains("activations -"),
+        "{told}"
+    );
+    let text = std::fs::read_to_string(&page).expect("written");
+    assert!(text.contains("bert amp") && text.contains("Beside bert none"));
+    // a workload that is no graph, and a recording beside another
+    let (code, told, err) = report(&["churn", "--set", "allocs=2000"]);
+    assert!(code == 0 && told.starts_with("churn\n"), "{told}{err}");
+    let [one, two] = ["bert_b8_s128_fp32_python_stacks.pickle.gz", "resnet50_b32_fp32.pickle.gz"];
+    let (_, told, _) = report(&[&example(one), &example(two)]);
+    assert!(told.contains(&format!("compared: Beside {one}: ")), "{told}");
+    let (code, _, err) = report(&[&example(one), "--passes", "amp"]);
+    assert!(code == 2 && err.contains("a recording has none"), "{err}");
+    let (code, _, err) = report(&["churn", "--passes", "amp"]);
+    assert!(code == 2 && err.contains("models: "), "{err}");
+}
+
 #[test]
 fn a_page_is_written_whole_or_not_at_all() {
     let folder = Folder::new();

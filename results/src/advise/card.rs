@@ -6,7 +6,9 @@
 //! | context | what CUDA takes of a card before the first request: that of the device that is asked for, or else the most of the devices that are built in |
 //! | margin | what is left on the card above both |
 
+use serde::Serialize;
 use vramlab_sim::device::profile;
+use vramlab_sim::units::Bytes;
 
 use super::setting::{Family, Setting};
 use crate::failure::Failure;
@@ -19,7 +21,7 @@ use crate::row::Row;
 const SMALL_GIB: [u64; 7] = [4, 6, 8, 10, 11, 12, 16];
 
 /// What one setting needs. Sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct Card {
     /// The settings text; empty for the defaults.
@@ -34,6 +36,34 @@ pub struct Card {
     pub card: Option<u64>,
     /// What it has left above both.
     pub margin: Option<u64>,
+}
+
+impl Card {
+    /// Why it is this card, in words.
+    pub fn reason(&self) -> String {
+        let Some(least) = self.least else {
+            return "requests fail on the largest device that was tried".to_owned();
+        };
+        let mut text = format!(
+            "no request fails with {} for the allocator (found by replay); the context takes {} beside it",
+            Bytes(least),
+            Bytes(self.context)
+        );
+        match self.card.zip(self.margin) {
+            Some((card, margin)) => {
+                text += &format!(
+                    "; the next usual card has {}, of which {} are left",
+                    Bytes(card),
+                    Bytes(margin)
+                );
+            }
+            None => text += "; no usual card has as much",
+        }
+        if let Some(again) = self.fails_again {
+            text += &format!("; some request fails again with {}", Bytes(again));
+        }
+        text
+    }
 }
 
 /// Searches for a setting that ran as `row` says.

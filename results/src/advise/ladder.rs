@@ -7,6 +7,18 @@
 //! |---|---|
 //! | `with` | an option that does nothing alone is tried alone, which proves it, and with the one that it needs |
 //! | `version` | a setting that the recorded version lacks is refused by the strategy itself, and never advised |
+//! | `since` | a recording tells its version roughly or not at all, so the advice names the first release that reads all options of it |
+//!
+//! | option of PyTorch | there since | source (pytorch/pytorch) |
+//! |---|---|---|
+//! | `max_split_size_mb` | 1.10 | pull request 44742 |
+//! | `garbage_collection_threshold` | 1.12 | pull request 74261 |
+//! | `roundup_power2_divisions` | 1.12; a list since 2.0 | pull requests 74213, 87290 |
+//! | `backend` | 2.0 | pull request 65365 |
+//! | `expandable_segments` | 2.1 | pull request 96995 |
+//! | `max_non_split_rounding_mb` | 2.6 | pull request 136174 |
+//! | `per_process_memory_fraction` | 2.10 | pull request 161035; `c10/cuda/CUDAAllocatorConfig.h` of 2.10.0, and not of 2.9.1 |
+//! | `large_segment_size_mb` | 2.11 | pull request 172056; `c10/core/AllocatorConfig.h` of 2.11.0, and not of 2.10.0 |
 
 use vramlab_allocators::options::OptionDoc;
 use vramlab_allocators::{OptionError, find};
@@ -27,6 +39,32 @@ pub struct Ladder {
 
 /// PyTorch's: option, values, what it needs.
 type Row = (&'static str, &'static [&'static str], Option<(&'static str, &'static str)>);
+
+/// The first release that reads an option (rule `since`).
+const SINCE: [(&str, Release); 8] = [
+    ("max_split_size_mb", (1, 10)),
+    ("garbage_collection_threshold", (1, 12)),
+    ("roundup_power2_divisions", (1, 12)),
+    ("backend", (2, 0)),
+    ("expandable_segments", (2, 1)),
+    ("max_non_split_rounding_mb", (2, 6)),
+    ("per_process_memory_fraction", (2, 10)),
+    ("large_segment_size_mb", (2, 11)),
+];
+/// And a list of divisions.
+const LIST_SINCE: Release = (2, 0);
+
+/// The first release that records histories as they are read here; every option up to it is there in all recordings.
+pub const RECORDS_SINCE: Release = (2, 1);
+
+/// A release of PyTorch: major, minor.
+pub type Release = (u32, u32);
+
+/// The first release of PyTorch that reads this value of an option (rule `since`); none if the option is none of its.
+pub fn since(key: &str, value: &str) -> Option<Release> {
+    let (_, since) = SINCE.iter().find(|(option, _)| *option == key)?;
+    Some(if value.starts_with('[') { LIST_SINCE.max(*since) } else { *since })
+}
 
 const TORCH: [Row; 8] = [
     ("expandable_segments", &["True"], None),
@@ -187,6 +225,26 @@ mod tests {
             refused.extend(specs.filter(|spec| build(spec).is_err()).map(|spec| spec.to_string()));
         }
         assert_eq!(refused, REFUSED);
+    }
+
+    /// What is advised says since when it is there; a recording of an older program was told to set what its version refuses.
+    #[test]
+    fn every_option_of_pytorch_says_since_when_it_is_there() {
+        let family = family("torch.caching");
+        for ladder in of(&family).expect("a strategy") {
+            for value in &ladder.values {
+                assert!(since(ladder.key, value).is_some(), "{}", ladder.key);
+            }
+        }
+        assert_eq!(since("large_segment_size_mb", "64"), Some((2, 11)));
+        assert_eq!(since("roundup_power2_divisions", "4"), Some((1, 12)));
+        assert_eq!(since("roundup_power2_divisions", "[256:1,>:8]"), Some((2, 0)));
+        // what the rules of 2.9 refuse is newer, and what they take is not
+        let old = Family { base: "torch.caching:version=2.9".parse().expect("a spec") };
+        for setting in singles(&of(&old).expect("a strategy")) {
+            let new = setting.pairs.iter().any(|(key, value)| since(key, value) > Some((2, 9)));
+            assert_eq!(build(&old.spec(&setting)).is_err(), new, "{}", setting.text());
+        }
     }
 
     /// Both were changed: the one in the settings text, the other by giving it twice.

@@ -8,9 +8,11 @@
 //! | [`trial`] | one setting, replayed: figures, a digest of every placement, a verdict |
 //! | [`search`] | which settings are tried, in rounds, within a budget |
 //! | [`iterations`], `parts`, [`rewrite`] | what a program could do otherwise: order, warm-up, lengths in buckets, when caches are emptied |
+//! | [`climb`] | does live memory climb from iteration to iteration? |
 //! | [`card`] | the smallest card on which a run passes |
 
 pub mod card;
+pub mod climb;
 pub mod iterations;
 pub mod ladder;
 mod parts;

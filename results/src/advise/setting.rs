@@ -1,7 +1,13 @@
 //! One choice of settings: as a strategy's spec, and as the text that a person pastes.
+//!
+//! PyTorch reads its settings from `PYTORCH_CUDA_ALLOC_CONF` in every version. `PYTORCH_ALLOC_CONF` is its name since 2.10, of which the
+//! other is an alias; 2.9 has the new name and warns of the old one, but reads that alone for CUDA (pytorch/pytorch#183387, #165135, #167659). So
+//! the old name is what is pasted.
 
 use vramlab_allocators::options::boolean;
 use vramlab_allocators::{Options, Spec, find};
+
+use super::ladder::{Release, since};
 
 /// Options of one strategy, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +63,11 @@ impl Setting {
         self.pairs.iter().find(|(other, _)| *other == key).map(|(_, value)| value.as_str())
     }
 
+    /// The first release of PyTorch that reads all of them, and the option that needs it.
+    pub fn since(&self) -> Option<(Release, &'static str)> {
+        self.pairs.iter().filter_map(|(key, value)| Some((since(key, value)?, *key))).max()
+    }
+
     /// In the spelling of the real system's settings: `key:value,key:value`.
     pub fn text(&self) -> String {
         if let Some(text) = &self.verbatim {
@@ -95,6 +106,12 @@ impl Family {
     /// Is it PyTorch's, whose settings are one text?
     pub fn is_torch(&self) -> bool {
         self.name() == TORCH
+    }
+
+    /// The first release of the real system that reads a setting, as `2.11`, and the option that needs it; none where that is not known.
+    pub fn since(&self, setting: &Setting) -> Option<(String, &'static str)> {
+        let ((major, minor), key) = setting.since().filter(|_| self.is_torch())?;
+        Some((format!("{major}.{minor}"), key))
     }
 
     /// A setting as a spec.

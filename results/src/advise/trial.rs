@@ -37,6 +37,8 @@ pub struct Trial {
     pub saved: Option<i64>,
     /// What is pasted for it.
     pub paste: String,
+    /// The first release of PyTorch that reads it, such as `2.11`; none where that is not known.
+    pub since: Option<String>,
     /// The setting.
     #[serde(skip)]
     pub setting: Setting,
@@ -84,6 +86,7 @@ impl Trial {
             verdict: "",
             saved: None,
             paste: family.paste(setting),
+            since: family.since(setting).map(|(release, _)| release),
             setting: setting.clone(),
             digest: watch.digest,
             stopped: watch.stopped,
@@ -216,8 +219,8 @@ mod tests {
         let row = Row { outcome: "ok", ooms, peak_reserved, ..Row::default() };
         let setting = Setting::recorded(conf);
         let (conf, paste) = (conf.to_owned(), String::new());
-        let (rank, verdict, saved) = (0, "", None);
-        Trial { rank, conf, verdict, saved, paste, setting, digest, stopped: false, row }
+        let (rank, verdict, saved, since) = (0, "", None, None);
+        Trial { rank, conf, verdict, saved, paste, since, setting, digest, stopped: false, row }
     }
 
     fn verdict(one: Trial, default: &Trial) -> &'static str {

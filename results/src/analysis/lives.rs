@@ -5,26 +5,23 @@
 //! | `ops` | moments are numbers of ops, as the engine counts them; a buffer is live from its birth on, up to before its end |
 //! | `resized` | a buffer that is resized, and a sequence that gets tokens, ends, and another of its name begins |
 //! | `deferred` | a buffer whose free is deferred ends where the host drops it |
+//! | `before` | buffers that were live before a recording began have the site that the file tells of them, or else [`BEFORE`] |
 //! | `phases` | from mark to mark; without marks, runs of requests whose site has one text, if those are long (8 requests on the mean): a program that names its phases in a recording names them so. Requests without a text (of autograd's thread, in PyTorch) belong to the phase before |
 
-use std::rc::Rc;
+mod reader;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
-use vramlab_sim::op::Op;
-use vramlab_sim::source::Source;
-use vramlab_workloads::live::{Live, walk};
+use vramlab_workloads::live::walk;
 
+use self::reader::Reader;
 use crate::failure::Failure;
 use crate::job::Input;
 
 /// The end of what was never freed.
 pub const NEVER: u64 = u64::MAX;
 
-/// A run of requests must have so many on the mean to be taken for a phase.
-const PHASE_REQUESTS_MIN: u64 = 8;
-/// Phases that are kept; later ones belong to the last.
-const PHASES_MAX: usize = 10_000;
+/// The site of what a recording began with, where nothing says who asked for it.
+pub const BEFORE: &str = "(live before the recording began)";
 
 /// A buffer, or a sequence's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +118,19 @@ impl Lives {
             true
         })
         .map_err(Failure::input)?;
-        Ok(reader.finish(&end, source.gaps()))
+        let mut lives = reader.finish(&end, source.gaps());
+        lives.name_start(input.live_at_start);
+        Ok(lives)
+    }
+
+    /// Rule `before`.
+    fn name_start(&mut self, count: usize) {
+        let site = self.sites.len() as u32;
+        let mut unknown = self.list.iter_mut().take(count).filter(|life| life.site == 0).peekable();
+        if unknown.peek().is_some() {
+            unknown.for_each(|life| life.site = site);
+            self.sites.push(BEFORE.to_owned());
+        }
     }
 
     /// The text of a site; empty if none is recorded.
@@ -185,168 +194,9 @@ impl Lives {
     }
 }
 
-#[derive(Default)]
-struct Reader {
-    lives: Lives,
-    /// Where texts lie that are kept here, so that each place means one text.
-    known: FxHashMap<*const u8, u32>,
-    kept: Vec<Rc<str>>,
-    /// The number of the live buffer in a slot.
-    buffers: Vec<u32>,
-    sequences: Vec<u32>,
-    marks: Vec<Phase>,
-    runs: Vec<(u32, u64)>,
-}
-
-impl Reader {
-    fn take(&mut self, op: &Op, live: &Live, source: &dyn Source) {
-        let now = live.ops() - 1;
-        match *op {
-            Op::Alloc { id, stream, site, .. } => {
-                self.lives.allocs += 1;
-                let Some(buffer) = live.buffer(id) else { return };
-                if buffer.failed {
-                    self.lives.failed += 1;
-                    self.lives.failed_largest = self.lives.failed_largest.max(buffer.size);
-                }
-                let text = self.site(&buffer.site);
-                let last = self.runs.last().map(|(last, _)| *last);
-                if last.is_none() || (text != 0 && last != Some(text)) {
-                    self.runs.push((text, now));
-                }
-                self.begin(Life {
-                    name: source.name(id),
-                    size: buffer.size,
-                    birth: now,
-                    death: NEVER,
-                    site: text,
-                    stack: site.0,
-                    stream: stream.0,
-                    device: u16::try_from(live.device()).unwrap_or(u16::MAX),
-                    sequence: false,
-                    failed: buffer.failed,
-                });
-                let number = self.last();
-                *slot(&mut self.buffers, id.0) = number;
-            }
-            Op::Free { id, .. } | Op::FreeDeferred { id } => {
-                self.lives.frees += 1;
-                let number = std::mem::replace(slot(&mut self.buffers, id.0), u32::MAX);
-                self.end(number, now);
-            }
-            Op::Realloc { id, .. } => {
-                let number = *slot(&mut self.buffers, id.0);
-                if let Some(buffer) = live.buffer(id) {
-                    *slot(&mut self.buffers, id.0) = self.again(number, buffer.size, now);
-                }
-            }
-            Op::KvNew { seq } | Op::KvFork { seq, .. } => {
-                self.lives.sequences += 1;
-                let Some(size) = live.sequence(seq) else { return };
-                self.begin(Life {
-                    name: source.sequence(seq),
-                    size,
-                    birth: now,
-                    death: NEVER,
-                    site: 0,
-                    stack: 0,
-                    stream: 0,
-                    device: u16::try_from(live.device()).unwrap_or(u16::MAX),
-                    sequence: true,
-                    failed: false,
-                });
-                let number = self.last();
-                *slot(&mut self.sequences, seq.0) = number;
-            }
-            Op::KvMore { seq } => {
-                let number = *slot(&mut self.sequences, seq.0);
-                if let Some(size) = live.sequence(seq) {
-                    *slot(&mut self.sequences, seq.0) = self.again(number, size, now);
-                }
-            }
-            Op::KvFree { seq } => {
-                let number = std::mem::replace(slot(&mut self.sequences, seq.0), u32::MAX);
-                self.end(number, now);
-            }
-            Op::Mark { name } if self.marks.len() < PHASES_MAX => {
-                self.marks.push(Phase { name: source.text(name).to_owned(), op: now });
-            }
-            _ => {}
-        }
-        if live.bytes() > self.lives.peak_bytes {
-            (self.lives.peak_bytes, self.lives.peak_op) = (live.bytes(), now);
-        }
-    }
-
-    fn site(&mut self, text: &Rc<str>) -> u32 {
-        let place = text.as_ptr();
-        if text.is_empty() {
-            return 0;
-        }
-        if let Some(known) = self.known.get(&place) {
-            return *known;
-        }
-        self.kept.push(Rc::clone(text));
-        let number = self.kept.len() as u32;
-        self.known.insert(place, number);
-        number
-    }
-
-    fn begin(&mut self, life: Life) {
-        self.lives.list.push(life);
-    }
-
-    fn last(&self) -> u32 {
-        (self.lives.list.len() - 1) as u32
-    }
-
-    fn end(&mut self, number: u32, now: u64) {
-        if let Some(life) = self.lives.list.get_mut(number as usize) {
-            life.death = now;
-        }
-    }
-
-    /// Rule `resized`.
-    fn again(&mut self, number: u32, size: u64, now: u64) -> u32 {
-        let Some(old) = self.lives.list.get(number as usize).copied() else { return u32::MAX };
-        self.end(number, now);
-        self.begin(Life { size, birth: now, death: NEVER, ..old });
-        self.last()
-    }
-
-    fn finish(self, end: &Live, gaps: u64) -> Lives {
-        let Self { mut lives, kept, marks, runs, .. } = self;
-        lives.sites = std::iter::once(String::new())
-            .chain(kept.iter().map(|text| text.to_string()))
-            .collect();
-        (lives.ops, lives.end_bytes, lives.gaps) = (end.ops(), end.bytes(), gaps);
-        lives.saturated = end.saturated();
-        lives.token_bytes = (lives.sequences > 0).then(|| end.token_bytes());
-        let long = lives.allocs >= PHASE_REQUESTS_MIN * runs.len() as u64;
-        let named = runs.iter().any(|(site, _)| *site != 0);
-        lives.marked = !marks.is_empty();
-        lives.phases = if lives.marked {
-            marks
-        } else if long && named && runs.len() > 1 {
-            let runs = runs.into_iter().take(PHASES_MAX);
-            runs.map(|(site, op)| Phase { name: lives.site_text(site).to_owned(), op }).collect()
-        } else {
-            Vec::new()
-        };
-        lives
-    }
-}
-
-fn slot(slots: &mut Vec<u32>, number: u32) -> &mut u32 {
-    let index = number as usize;
-    if index >= slots.len() {
-        slots.resize(index + 1, u32::MAX);
-    }
-    &mut slots[index]
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use vramlab_sim::source::Source;
     use vramlab_sim::trace::JsonlSource;
 
     use super::*;

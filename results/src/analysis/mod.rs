@@ -6,7 +6,8 @@
 //! | [`category`] | what a buffer is for, and whether the recording says so |
 //! | [`shares`] | what held the bytes of a moment, growth by phase, streams |
 //! | [`replayed`] | a run through a strategy: its curve, the requests that made it grow, its state after any op |
-//! | [`causes`] | a state judged: each reserved byte that nobody asked for has one cause; pins, maps of segments |
+//! | [`causes`] | judges a state: each reserved byte that nobody asked for has one cause |
+//! | [`judged`] | a state that was judged: bytes by cause, pins, maps of segments |
 //! | [`cut`] | a part of an input as an input |
 //! | [`inspection`] | all that is told of one history, for tables and pages |
 //! | [`recorded`] | the same of the state that a recording ends with |
@@ -36,6 +37,7 @@ pub mod category;
 pub mod causes;
 pub mod cut;
 pub mod inspection;
+pub mod judged;
 pub mod lives;
 pub mod recorded;
 pub mod replayed;

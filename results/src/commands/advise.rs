@@ -3,6 +3,7 @@
 
 mod answer;
 mod evidence;
+mod record;
 mod text;
 
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs;
 use crate::job::{Input, Place};
-use crate::output::{Format, to_csv, to_json};
+use crate::output::{Format, to_csv};
 use crate::room;
 
 /// Arguments.
@@ -97,7 +98,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
     let several = inputs.len() > 1;
     for (input, recorded) in inputs.iter().zip(opened.recorded()) {
         let place = room::place(input, recorded, &args.place, common.quiet)?;
-        let words = !matches!(common.format, Format::Json | Format::Csv);
+        let words = common.format != Format::Csv;
         // what is wrong with an input is told of the input itself, not of a tape of it
         Trial::run(input, &place, &family, &Setting::default(), None)?;
         let lives = words.then(|| Lives::read(input)).transpose()?;
@@ -108,12 +109,16 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
             let markdown = common.format == Format::Markdown;
             let subject = if several { format!("{}: ", input.name) } else { String::new() };
             let seen = text::Seen { input, lives, categories: &categories };
-            let mut page = text::table(&seen, &advice, args.top, markdown);
-            if args.explain {
-                page += &evidence::text(&seen, &advice, &family, markdown)?;
+            if common.format == Format::Json {
+                print(&record::records(&seen, &advice, &family)?)?;
+            } else {
+                let mut page = text::table(&seen, &advice, args.top, markdown);
+                if args.explain {
+                    page += &evidence::text(&seen, &advice, &family, markdown)?;
+                }
+                page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
+                print(&page)?;
             }
-            page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
-            print(&page)?;
         }
         all.extend(advice.tried);
     }
@@ -123,10 +128,8 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
             opened.name()
         )));
     }
-    match common.format {
-        Format::Json => print(&to_json(&all))?,
-        Format::Csv => print(&to_csv(&all))?,
-        Format::Table | Format::Markdown => {}
+    if common.format == Format::Csv {
+        print(&to_csv(&all))?;
     }
     opened.remark_warnings(common);
     Ok(if broke { Code::Partial } else { Code::Done })

@@ -17,7 +17,7 @@ use crate::cli::Common;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fit::{Fit, fit, largest_batch};
 use crate::inputs;
-use crate::job::{Input, Place, Times, run_pair};
+use crate::job::{Input, Place, run_pair};
 use crate::made;
 use crate::measured;
 use crate::output::{Format, Grid, mib, percent, plain, to_csv, to_json};
@@ -98,7 +98,7 @@ fn of_recording(args: &FitArgs, specs: &[Spec], places: &[Place]) -> Result<Vec<
     let mut rows = Vec::new();
     for input in &all {
         let seeds = std::slice::from_ref(input);
-        rows.extend(each(specs, places, |spec, place| fit(seeds, spec, place, 0.0))?);
+        rows.extend(each(specs, places, |spec, place| fit(seeds, spec, place, (0.0, "recorded")))?);
     }
     if rows.is_empty() {
         let name = opened.name();
@@ -129,7 +129,8 @@ fn of_workload(
 ) -> Result<Vec<Fit>, Failure> {
     let params = workload.params_from(&args.set.join(",")).map_err(Failure::usage)?;
     made::remark_idle(workload, &params, common.quiet);
-    let error = error(workload, args)?;
+    let from = if args.measured.is_some() { "measured" } else { "none given" };
+    let error = (error(workload, args)?, from);
     let has_batch = workload.params.iter().any(|doc| doc.name == BATCH);
     each(specs, places, |spec, place| {
         let rates = Rates::of(&place.profile);
@@ -164,18 +165,7 @@ fn of_workload(
 }
 
 fn input(workload: &'static Workload, params: &Params, seed: u64, rates: &Rates) -> Input<'static> {
-    let (params, rates) = (params.clone(), *rates);
-    let make = move || {
-        let source = (workload.build)(&params, seed, &rates).map_err(Failure::usage)?;
-        Ok(source as Box<dyn vramlab_sim::Source>)
-    };
-    Input {
-        seed: Some(seed),
-        accesses: workload.carries.accesses,
-        sequences: workload.carries.sequences,
-        times: Times::AsGiven,
-        ..Input::new(workload.name, Box::new(make))
-    }
+    made::untried(workload, params.clone(), seed, *rates, workload.name)
 }
 
 /// Rule `error`, over the set-ups of this workload.
@@ -247,8 +237,8 @@ fn table(rows: &[Fit], of_model: bool, args: &FitArgs, markdown: bool) -> String
             "needs: the peak, {} more (the most that real runs of this model were above ours), and the device's context\n",
             percent(error)
         ),
-        (true, None) => "needs: the peak and the device's context. How far our models are from real runs is not in it: --measured DIR adds it\n".to_owned(),
-        (false, _) => "needs: the peak of the recorded requests, and the device's context. A recording's batch is what it is: fit a model for the largest\n".to_owned(),
+        (true, None) => "needs: the peak and the device's context, with a margin of 0 %: how far our models are from real runs is not in it, since no measured run was given; --measured DIR takes the margin from yours\n".to_owned(),
+        (false, _) => "needs: the peak of the recorded requests, and the device's context, with a margin of 0 %: the requests are known, and the allocator is replayed. A recording's batch is what it is: fit a model for the largest\n".to_owned(),
     };
     text
 }

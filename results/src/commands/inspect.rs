@@ -2,6 +2,7 @@
 
 mod diff;
 mod export;
+mod subject;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -13,19 +14,17 @@ use vramlab_workloads::rates::Rates;
 use vramlab_workloads::readers::format::Carries;
 use vramlab_workloads::readers::recording::Entries;
 
+use self::subject::Subject;
 use super::passes::Model;
 use super::{model, print, program};
-use crate::analysis::category::Categories;
-use crate::analysis::inspection::{
-    Fragmentation, Made, Peak, When, Window, fragmentation, peak, told,
-};
-use crate::analysis::lives::Lives;
+use crate::advise::climb::Climb;
+use crate::analysis::inspection::{Fragmentation, Made, Peak, When, Window, told};
 use crate::analysis::recorded::{failure_at_end, judge_end};
 use crate::cli::{Common, DeviceArgs, parse_spec};
 use crate::described::{Described, describe};
 use crate::failure::{Code, Failure, Outcome};
 use crate::inputs::{self, Made as MadeBy, Opened, Recorded};
-use crate::job::{Input, Place};
+use crate::job::Place;
 use crate::output::{Format, to_csv, to_json};
 use crate::room;
 
@@ -90,7 +89,7 @@ enum Around {
     Oom,
 }
 
-fn parse_when(text: &str) -> Result<When, String> {
+pub(super) fn parse_when(text: &str) -> Result<When, String> {
     match text {
         "peak" => Ok(When::Peak),
         "oom" => Ok(When::Oom),
@@ -112,19 +111,28 @@ struct Inspected {
     conf: Option<String>,
     capacity_at_failure: Option<u64>,
     window: Option<Window>,
-    /// Blocks that were live before the first entry of a recording.
-    live_at_start: u64,
-    /// Bytes that they were asked for.
-    start_bytes: u64,
+    #[serde(flatten)]
+    start: Start,
     /// Bytes that the file's own placement needs.
     planned_bytes: Option<u64>,
     peak: Peak,
+    climb: Option<Climb>,
     /// Of a replay; none if the strategy cannot tell what is where.
     fragmentation: Option<Fragmentation>,
     /// Of the state that the file ends with.
     end: Option<Fragmentation>,
     not_verifiable: Option<String>,
     warnings: Vec<String>,
+}
+
+/// Blocks that were live before the first entry of a recording.
+#[derive(Debug, Default, Serialize)]
+struct Start {
+    live_at_start: u64,
+    /// Bytes that they were asked for.
+    start_bytes: u64,
+    /// Of so many the file says who asked: those that are still there at its end.
+    start_known: u64,
 }
 
 /// Runs the command.
@@ -263,8 +271,11 @@ fn inspect(
                 );
             }
             let start = device.recording.start_blocks();
-            one.live_at_start = start.len() as u64;
-            one.start_bytes = start.iter().map(|b| b.requested).sum();
+            one.start = Start {
+                live_at_start: start.len() as u64,
+                start_bytes: start.iter().map(|b| b.requested).fold(0, u64::saturating_add),
+                start_known: start.iter().filter(|b| b.site != 0).count() as u64,
+            };
             one.not_verifiable = device.recording.trouble().map(ToString::to_string);
             if one.window.is_none() {
                 let wanted = failure_at_end(device, &lives);
@@ -275,7 +286,8 @@ fn inspect(
             }
         }
         if let Opened::Log(log) = &opened {
-            (one.live_at_start, one.start_bytes) = log.histories[index].start;
+            let (live_at_start, start_bytes) = log.histories[index].start;
+            one.start = Start { live_at_start, start_bytes, start_known: 0 };
             one.planned_bytes = log.planned_bytes;
         }
         all.push(one);
@@ -313,105 +325,6 @@ fn of_model(
     let (recorded, made) = (Recorded::default(), MadeBy::default());
     let subject = Subject { input: &input, spec: &spec, place: &place, recorded, made: &made };
     Ok(Found::Histories(vec![subject.inspect(args, export, common)?.0]))
-}
-
-/// What is looked at, and how it is replayed.
-struct Subject<'r, 'a> {
-    input: &'r Input<'a>,
-    spec: &'r Spec,
-    place: &'r Place,
-    recorded: Recorded,
-    made: &'r MadeBy,
-}
-
-impl Subject<'_, '_> {
-    fn inspect(
-        &self,
-        args: &InspectArgs,
-        export: Option<&Path>,
-        common: &Common,
-    ) -> Result<(Inspected, Lives, Categories), Failure> {
-        let lives = Lives::read(self.input)?;
-        let categories = Categories::of(&lives, self.input);
-        let window = self.window(args, &lives)?;
-        if let Some(When::Op(op)) = args.at.filter(|_| lives.ops > 0)
-            && op >= lives.ops
-        {
-            let (name, last) = (&self.input.name, lives.ops - 1);
-            return Err(Failure::usage(format!("--at {op}: {name} has ops 0 to {last}")));
-        }
-        if let Some(path) = export {
-            export::write(self.input, (self.recorded, self.made), window, path, common)?;
-        }
-        let mut warnings = Vec::new();
-        if lives.saturated {
-            let cut = "the sum of live requests passed 2^64 bytes: requested bytes are cut there";
-            warnings.push(cut.to_owned());
-        }
-        let parts = (self.input, self.spec, self.place);
-        let when = (args.at.unwrap_or(When::Worst), window);
-        let fragmentation = match lives.allocs {
-            0 => None,
-            _ => fragmentation(parts, (&lives, &categories), when, args.kept())?,
-        };
-        if fragmentation.is_none() && args.at == Some(When::Oom) {
-            return Err(self.no_failure());
-        }
-        let one = Inspected {
-            input: self.input.name.clone(),
-            torch: self.made.torch_version.clone(),
-            conf: self.made.torch_version.as_ref().map(|_| self.made.conf.clone()),
-            capacity_at_failure: self.recorded.capacity,
-            window: Some(window).filter(|window| *window != Window::ALL),
-            live_at_start: 0,
-            start_bytes: 0,
-            planned_bytes: None,
-            peak: peak(&lives, &categories, window, args.kept()),
-            fragmentation,
-            end: None,
-            not_verifiable: None,
-            warnings,
-        };
-        Ok((one, lives, categories))
-    }
-
-    fn window(&self, args: &InspectArgs, lives: &Lives) -> Result<Window, Failure> {
-        let around = |op: u64| Window {
-            from: op.saturating_sub(args.span),
-            to: op.saturating_add(args.span).min(lives.ops.saturating_sub(1)),
-        };
-        let window = match args.around {
-            Some(Around::Peak) => around(lives.peak_op),
-            Some(Around::Oom) => {
-                let row = crate::job::run_pair(self.input, self.spec, self.place, None)?;
-                around(row.first_oom_op.ok_or_else(|| self.no_failure())?)
-            }
-            None if !args.windowed() => return Ok(Window::ALL),
-            None => Window {
-                from: args.from.unwrap_or(0),
-                to: args.to.unwrap_or(u64::MAX).min(lives.ops.saturating_sub(1)),
-            },
-        };
-        if window.from > window.to || window.from >= lives.ops {
-            return Err(Failure::usage(format!(
-                "found a window from op {} to op {}; {} has ops 0 to {}",
-                window.from,
-                window.to,
-                self.input.name,
-                lives.ops.saturating_sub(1)
-            )));
-        }
-        Ok(window)
-    }
-
-    fn no_failure(&self) -> Failure {
-        Failure::usage(format!(
-            "no request of {} fails through {} on {}; give a smaller --capacity, or look at the peak",
-            self.input.name,
-            self.spec,
-            vramlab_sim::units::Bytes(self.place.capacity())
-        ))
-    }
 }
 
 /// Prints what is in a file that has nothing to be replayed.

@@ -1,9 +1,11 @@
 //! One file a command.
 
 pub mod advise;
+pub mod bench_summary;
 pub mod compare;
 pub mod convert;
 pub mod explain;
+pub mod figure;
 pub mod fit;
 pub mod inspect;
 pub mod list;
@@ -25,6 +27,7 @@ use vramlab_workloads::registry::{WORKLOADS, Workload};
 
 use crate::cli::definition;
 use crate::failure::{Code, Failure, Outcome};
+use crate::output::acts;
 
 /// Prints a completion script.
 ///
@@ -60,7 +63,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Says something on standard error; where that cannot be written there is nobody to tell. A file's name or text in it moves no cursor.
 pub fn remark(text: &str) {
-    let shown = |c: char| if c.is_control() && c != '\n' { '·' } else { c };
+    let shown = |c: char| if acts(c) && c != '\n' { '·' } else { c };
     let text: String = text.chars().map(shown).collect();
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -63,7 +63,8 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
             .map_err(|e| Failure::write(&args.out, &e).with_option("--out"))?;
         let store = Store::new(&args.out, &experiment.file.name);
         let key = store::key(&experiment.file, &cells, args.quick);
-        let kept = store.kept(&key, experiment.listings.len(), ending(common.format));
+        let parts = (experiment.listings.len(), experiment.figures.len());
+        let kept = store.kept(&key, parts, ending(common.format));
         if let Some(kept) = kept {
             note(common, &format!("{}: unchanged since it was made", experiment.file.name));
             print(&kept)?;

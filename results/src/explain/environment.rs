@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 /// Variables that change where memory comes from, and options of servers.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
@@ -26,6 +26,7 @@ const NAMES: [&str; 22] = [
     "TF_GPU_ALLOCATOR",
     "XLA_PYTHON_CLIENT_PREALLOCATE",
     "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_CLIENT_MEM_FRACTION",
     "XLA_PYTHON_CLIENT_ALLOCATOR",
     "CUPY_GPU_MEMORY_LIMIT",
     "gpu_memory_utilization",
@@ -82,23 +83,9 @@ impl Environment {
         self.versions.get(package).copied()
     }
 
-    /// The settings text of PyTorch's allocator, whichever variable has it.
-    pub fn alloc_conf(&self) -> Option<&str> {
-        ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"]
-            .iter()
-            .find_map(|name| self.setting(name))
-    }
-
-    /// A key of that text.
-    pub fn alloc_option(&self, key: &str) -> Option<&str> {
-        let pairs = self.alloc_conf()?.split([',', ';']);
-        let mut values = pairs.filter_map(|pair| pair.trim().split_once(':'));
-        values.find(|(name, _)| *name == key).map(|(_, value)| value.trim())
-    }
-
-    /// Is such a key switched on?
-    pub fn alloc_flag(&self, key: &str) -> bool {
-        self.alloc_option(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    /// The first of these variables that is set.
+    pub fn first_set<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().find(|name| self.setting(name).is_some()).copied()
     }
 
     /// Takes a line in.
@@ -206,8 +193,11 @@ mod tests {
             "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True,max_split_size_mb:64'",
         ] {
             let environment = of(&[line]);
-            assert!(environment.alloc_flag("expandable_segments"), "{line}");
-            assert_eq!(environment.alloc_option("max_split_size_mb"), Some("64"), "{line}");
+            assert_eq!(
+                environment.setting("PYTORCH_CUDA_ALLOC_CONF"),
+                Some("expandable_segments:True,max_split_size_mb:64"),
+                "{line}"
+            );
         }
         let environment = of(&[
             "--gpu-memory-utilization 0.85 --max-model-len=4096",

@@ -335,6 +335,8 @@ impl Log {
         }
         self.told.lines = lines;
         self.told.settle();
+        // a table or a dump is only closed by what comes long behind it
+        self.told.messages.sort_by_key(|seen| seen.message.line);
         self.told
     }
 }

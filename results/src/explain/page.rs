@@ -2,6 +2,7 @@
 
 use super::message::{Value, shown};
 use super::{Explained, Explanation};
+use crate::output::still;
 
 /// Width of a line of a terminal, in characters.
 const LINE_CHARS: usize = 110;
@@ -13,7 +14,7 @@ pub fn page(explanation: &Explanation, markdown: bool) -> String {
     if !explanation.settings.is_empty() {
         text += "\nSettings that the log names:\n";
         for (name, value) in &explanation.settings {
-            text += &format!("  {name} = {}\n", plain(value));
+            text += &format!("  {name} = {}\n", still(value));
         }
     }
     if explanation.beyond > 0 {
@@ -27,7 +28,7 @@ fn message(one: &Explained, markdown: bool) -> String {
     let heading = if markdown { "### " } else { "" };
     let mut text = format!(
         "{heading}{}, line {}: {}, {}\n",
-        plain(&one.input),
+        still(&one.input),
         one.line,
         one.message.framework.title(),
         one.era
@@ -70,7 +71,7 @@ fn figure(name: &str, value: &Value) -> String {
         Value::Bytes(size) => format!("{words} {}", shown(size.bytes)),
         Value::Count(count) => format!("{words} {count}"),
         Value::Ratio(ratio) => format!("{words} {ratio}"),
-        Value::Text(text) => format!("{words} {}", plain(text)),
+        Value::Text(text) => format!("{words} {}", still(text)),
     }
 }
 
@@ -93,11 +94,6 @@ fn folded(text: &str, indent: &str) -> String {
     out
 }
 
-/// What comes from a file may hold anything: control characters are shown as dots.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_dots() {
-        assert_eq!(plain("a\x1b[1mb\n"), "a·[1mb·");
+    fn characters_that_act_are_dots() {
+        assert_eq!(still("a\x1b[1mb\n\u{202e}"), "a·[1mb··");
     }
 }

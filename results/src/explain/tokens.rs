@@ -2,7 +2,8 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `unit` | a number with a unit behind it is a size; units are powers of 1024, whatever they are called, as in all programs read here; `Mi` and, directly behind a number, `M` count as cut or short ones |
+//! | `unit` | a number with a unit behind it is a size; units are powers of 1024, whatever they are called (`Mio` is French), as in all programs read here; `Mi` and, directly behind a number, `M` count as cut or short ones |
+//! | `blanks` | groups of three digits may stand behind blanks where a decimal comma ends them: `16 384,00`, as French writes it |
 //! | `decimal` | of `1.234,5` and `1,234.5` the last sign is the decimal one; several equal signs are groups of thousands; one comma before exactly three digits is a group unless a 0 stands before it (no program prints three decimals); any other comma is a decimal sign |
 //! | `spelling` | words are equal in any case; from five letters on one letter may be wrong, missing or too many, from nine on two |
 
@@ -85,6 +86,10 @@ fn number<'a>(text: &'a str, tokens: &mut Vec<Token<'a>>) -> usize {
     while end < bytes.len() {
         let sign =
             matches!(bytes[end], b'.' | b',') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
+        if !sign && (1..=3).contains(&end) && blank_groups(&bytes[end..]) > 0 {
+            end += blank_groups(&bytes[end..]);
+            continue;
+        }
         if !(bytes[end].is_ascii_digit() || sign) {
             break;
         }
@@ -110,14 +115,25 @@ fn number<'a>(text: &'a str, tokens: &mut Vec<Token<'a>>) -> usize {
     }
 }
 
+/// Bytes of groups of digits behind blanks, if a decimal comma follows them (rule `blanks`).
+fn blank_groups(bytes: &[u8]) -> usize {
+    let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
+    let groups = bytes.chunks_exact(4).take_while(|group| group[0] == b' ' && digits(&group[1..]));
+    let end = 4 * groups.count();
+    match bytes[end..] {
+        [b',', digit, ..] if digit.is_ascii_digit() => end,
+        _ => 0,
+    }
+}
+
 /// A unit as sizes have it (rule `unit`).
 fn unit(name: &str, touching: bool) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "b" | "byte" | "bytes" => "B",
-        "kb" | "kib" | "ki" => "KiB",
-        "mb" | "mib" | "mi" => "MiB",
-        "gb" | "gib" | "gi" => "GiB",
-        "tb" | "tib" | "ti" => "TiB",
+        "kb" | "kib" | "kio" | "ki" => "KiB",
+        "mb" | "mib" | "mio" | "mi" => "MiB",
+        "gb" | "gib" | "gio" | "gi" => "GiB",
+        "tb" | "tib" | "tio" | "ti" => "TiB",
         "k" if touching => "KiB",
         "m" if touching => "MiB",
         "g" if touching => "GiB",

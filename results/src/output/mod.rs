@@ -120,10 +120,20 @@ pub(crate) fn fold(text: &str, most: usize) -> String {
 /// Longest text of a cell, in characters.
 const CELL_CHARS_MAX: usize = 160;
 
-/// A text that may hold anything, for a terminal: control characters are shown as dots, a long one is cut.
+/// Does a character do more than stand there: move a cursor, or turn the direction of writing?
+pub fn acts(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    c.is_control() || turns
+}
+
+/// A text that may hold anything, for a terminal: characters that act are shown as dots.
+pub fn still(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { '·' } else { c }).collect()
+}
+
+/// The same, cut where it is too long for a cell.
 pub fn plain(cell: &str) -> String {
-    let shown = |c: char| if c.is_control() { '·' } else { c };
-    let mut text: String = cell.chars().map(shown).take(CELL_CHARS_MAX).collect();
+    let mut text: String = still(cell).chars().take(CELL_CHARS_MAX).collect();
     if cell.chars().nth(CELL_CHARS_MAX).is_some() {
         text.push('…');
     }

@@ -5,6 +5,7 @@ use vramlab_sim::units::Bytes;
 
 use super::history::shown;
 use super::what_if::Table;
+use crate::advise::climb::climb;
 use crate::advise::trial::{HELPS_FROM, Trial};
 use crate::analysis::category::Categories;
 use crate::analysis::causes::Judged;
@@ -50,6 +51,9 @@ pub fn answer(seen: &Seen<'_>, table: &Table, worst: Option<&(u64, Judged)>) -> 
     let about = if own.row.failed() > 0 { "why" } else { "what is lost" };
     say(about, why(seen, own, worst));
     say("what held the peak", holders(seen));
+    if let Some(climb) = climb(seen.lives) {
+        say("a climb", format!("Here {}.", climb.words()));
+    }
     all.push(helps(seen, table, own));
     let lives = seen.lives;
     if lives.gaps > 0 {
@@ -193,10 +197,13 @@ fn helps(seen: &Seen<'_>, table: &Table, own: &Trial) -> Said {
                 Bytes(new.peak_reserved)
             )
         };
+        let since =
+            best.since.as_ref().map(|release| format!(" PyTorch {release} or later reads it."));
         let text = format!(
-            "This setting: {gain}. Driver calls: {} instead of {}.",
+            "This setting: {gain}. Driver calls: {} instead of {}.{}",
             new.memory_calls(),
-            row.memory_calls()
+            row.memory_calls(),
+            since.unwrap_or_default()
         );
         return Said { about, text, paste: Some(best.paste.clone()) };
     }

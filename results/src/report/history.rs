@@ -13,6 +13,7 @@ use super::columns::{Column, Columns};
 use crate::analysis::category::{CATEGORIES, Categories};
 use crate::analysis::lives::{Life, Lives, NEVER};
 use crate::job::Input;
+use crate::output::acts;
 
 /// Most buffers that a page holds.
 const LIVES_MAX: usize = 600_000;
@@ -178,8 +179,7 @@ pub fn shown(text: &str) -> String {
             out.push('…');
             break;
         }
-        let turns = matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if c.is_control() || turns {
+        if acts(c) {
             out += &format!("\\u{{{:x}}}", u32::from(c));
         } else {
             out.push(c);

@@ -7,12 +7,14 @@
 //! | [`run`] | a run through a strategy: places, levels, judged moments |
 //! | [`what_if`] | the table of settings and strategies |
 //! | [`answer`] | what happened and what helps, in words |
+//! | [`compared`] | how a history differs from the first of the page, in words |
 //! | [`page`] | markup, style, script and data as one text |
 //!
 //! What is not in a run is not on the page: each figure is one of a replay, or counted by the page from the buffers that it holds.
 
 pub mod answer;
 pub mod columns;
+pub mod compared;
 pub mod history;
 pub mod page;
 pub mod run;
@@ -25,6 +27,7 @@ use vramlab_allocators::Spec;
 use vramlab_workloads::readers::recording::Entries;
 
 use self::columns::Columns;
+use self::compared::Held;
 use self::history::{Buffers, Kept, shown};
 use self::run::{Cast, Run};
 use self::what_if::{Line, Table};
@@ -59,6 +62,9 @@ pub struct History {
     /// Some settings were ended by the driver or the strategy.
     #[serde(skip)]
     pub broke: bool,
+    /// What it is compared by.
+    #[serde(skip)]
+    held: Held,
 }
 
 /// The page's data beside the columns.
@@ -159,6 +165,7 @@ pub fn history(
         runs,
         first_run,
         broke: table.broke(),
+        held: Held::of(&lives, &categories, table.own()),
     })
 }
 

@@ -9,6 +9,7 @@ use vramlab_sim::driver::CALL_NAMES;
 use super::cells::{Cell, matches};
 use super::experiment::{Experiment, ListingSpec, RowSpec, Source};
 use super::expression::Expression;
+use super::figures;
 use super::rule::{Judge, Rule, Verdict};
 use crate::failure::Failure;
 use crate::frame::Run;
@@ -85,7 +86,7 @@ pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
         found(&experiment.file, at, &listing.as_ref().runs, cells)?;
         columns(&experiment.file, listing.as_ref())?;
     }
-    Ok(())
+    figures::check(experiment, cells)
 }
 
 /// Each column of a listing has one figure and a name of its own, beside that of the half width that may stand next to it.
@@ -119,7 +120,8 @@ fn rule(file: &Source, text: &Spanned<String>) -> Result<Rule, Failure> {
     text.as_ref().parse().map_err(|e: String| file.bad(text.span().start, e))
 }
 
-fn found<'a>(
+/// The runs of these ids, each once.
+pub(super) fn found<'a>(
     file: &Source,
     at: usize,
     patterns: &[String],

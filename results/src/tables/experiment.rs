@@ -26,6 +26,16 @@
 //! title = "all combinations"
 //! runs = ["*"]
 //! columns = [{ name = "peak GB", figure = "live_floor / 1e9" }]
+//!
+//! [[figure]]                            # a picture: bars of a figure of runs, or another kind (see `crate::figures`) of runs themselves
+//! kind = "bars"
+//! runs = ["*"]
+//! name = "live memory at its peak"      # of bars: what the figure is, its text and unit; and, if need be,
+//! figure = "live_floor / 1e9"
+//! unit = "GB"
+//! claimed = [11, 7.8]                   # published figures, as lines
+//! log = true                            # a logarithmic scale
+//! more_is_better = true                 # the title begins with the greatest
 //! ```
 //!
 //! An unknown key, run, workload, parameter, strategy or figure is an error with its file and line.
@@ -36,6 +46,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::failure::Failure;
+use crate::figures::Kind;
 
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
@@ -51,6 +62,8 @@ pub struct Experiment {
     pub rows: Vec<Spanned<RowSpec>>,
     #[serde(default, rename = "listing")]
     pub listings: Vec<Spanned<ListingSpec>>,
+    #[serde(default, rename = "figure")]
+    pub figures: Vec<Spanned<FigureSpec>>,
     /// Where it stands and what it says, for messages.
     #[serde(skip)]
     pub file: Source,
@@ -189,6 +202,25 @@ pub struct ListingSpec {
 pub struct ColumnSpec {
     pub name: String,
     pub figure: Spanned<String>,
+}
+
+/// A picture.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct FigureSpec {
+    pub kind: Kind,
+    /// By id with `*`.
+    pub runs: Vec<String>,
+    pub name: Option<String>,
+    pub figure: Option<Spanned<String>>,
+    pub unit: Option<String>,
+    #[serde(default)]
+    pub claimed: Vec<f64>,
+    #[serde(default)]
+    pub log: bool,
+    #[serde(default)]
+    pub more_is_better: bool,
 }
 
 impl Source {

@@ -3,6 +3,7 @@
 use super::cells::{self, Cell};
 use super::claims::{self, Given};
 use super::experiment::{Experiment, RowSpec};
+use super::figures;
 use super::page::Page;
 use super::run;
 use crate::failure::Failure;
@@ -50,14 +51,19 @@ pub fn make(
     let listings = listings
         .map(|listing| given.listing(listing.span().start, listing.as_ref()))
         .collect::<Result<_, _>>()?;
+    let figures = match row {
+        None => figures::drawn(experiment, &cells, &given)?,
+        Some(_) => Vec::new(),
+    };
     let page = Page {
         name: file.name.clone(),
-        asked: asked.to_owned(),
+        again: format!("vramlab tables {asked}"),
         title: experiment.title.clone(),
         about: experiment.about.clone(),
         quick,
         claims,
         listings,
+        figures,
         devices: devices(&runs),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -12,6 +12,7 @@
 //! | [`run`] | running them |
 //! | [`expression`], [`rule`] | a figure's arithmetic; when a claim holds, and the word for it |
 //! | [`claims`] | rows: figures over seeds, words |
+//! | [`figures`] | its pictures |
 //! | [`make`] | all of that, for one table |
 //! | [`page`], [`numbers`] | the finished table, and how figures are written |
 //! | [`text`], [`latex`], [`data`] | its forms |
@@ -23,6 +24,7 @@ pub mod claims;
 pub mod data;
 pub mod experiment;
 pub mod expression;
+pub mod figures;
 pub mod latex;
 pub mod make;
 pub mod numbers;

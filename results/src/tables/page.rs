@@ -3,14 +3,15 @@
 use super::claims::{Claim, Listing, Target};
 use super::numbers;
 use super::rule::Verdict;
+use crate::figures::Picture;
 
 /// All of a table.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Name of the experiment.
     pub name: String,
-    /// As the command line names it.
-    pub asked: String,
+    /// The command that makes it, without --quick and --row.
+    pub again: String,
     /// What it shows.
     pub title: String,
     /// What was assumed.
@@ -21,6 +22,8 @@ pub struct Page {
     pub claims: Vec<Claim>,
     /// Plain tables.
     pub listings: Vec<Listing>,
+    /// Pictures.
+    pub figures: Vec<Picture>,
     /// Devices with their cost tables.
     pub devices: Vec<String>,
     /// Of vramlab.
@@ -115,12 +118,18 @@ impl Page {
         notes
     }
 
+    /// Title and file of each picture.
+    pub fn pictures(&self) -> impl Iterator<Item = (&str, String)> {
+        let file = |number| format!("{}.figure-{number}.svg", self.name);
+        (1..).zip(&self.figures).map(move |(number, one)| (one.title.as_str(), file(number)))
+    }
+
     /// The command that recomputes a row; the whole table, if it has none.
     pub fn command(&self, row: usize) -> String {
         let quick = if self.quick { " --quick" } else { "" };
         match self.claims.len() {
-            0 => format!("vramlab tables {}{quick}", self.asked),
-            _ => format!("vramlab tables {} --row {row}{quick}", self.asked),
+            0 => format!("{}{quick}", self.again),
+            _ => format!("{} --row {row}{quick}", self.again),
         }
     }
 }

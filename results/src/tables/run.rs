@@ -64,11 +64,15 @@ pub fn files(cells: &[Cell]) -> Vec<&str> {
 }
 
 /// Recordings, opened once for all runs of an experiment; those that are not there have none.
-type Recordings = BTreeMap<String, Opened>;
+pub type Recordings = BTreeMap<String, Opened>;
 
-fn open(cells: &[Cell]) -> Result<Recordings, Failure> {
+/// Opens the recordings of these cells.
+///
+/// # Errors
+/// A file that cannot be read or is no recording.
+pub fn open<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Result<Recordings, Failure> {
     let mut names: Vec<String> = Vec::new();
-    for cell in cells.iter().filter(|cell| !cell.skipped) {
+    for cell in cells.into_iter().filter(|cell| !cell.skipped) {
         if let What::Trace(name) = &cell.what
             && !names.contains(name)
         {
@@ -124,15 +128,8 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
     }
     match &cell.what {
         What::Workload { name, settings, passes } => {
-            let workload = registry::find(name).map_err(Failure::usage)?;
-            let mut params = workload.params_from(settings).map_err(Failure::usage)?;
-            if !passes.is_empty() {
-                params.set("passes", passes).map_err(Failure::usage)?;
-            }
-            let device = cell.device.as_deref().unwrap_or(DEVICE);
-            let place = Place::new(device, cell.capacity)?;
-            let rates = Rates::of(&place.profile);
-            let input = made::input(workload, &params, seed, &rates, name)?;
+            let Workable { input, place, workload, params, rates } =
+                workable(cell, (name, settings, passes), seed)?;
             let mut run = one(experiment, cell, &input, &place)?;
             (run.workload, run.settings) = (name.clone(), settings.clone());
             run.passes.clone_from(passes);
@@ -143,22 +140,14 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             Ok(run)
         }
         What::Trace(name) => {
-            let Some(opened) = recordings.get(name) else {
+            let Some((input, place)) = traced(cell, name, recordings)? else {
                 return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
             };
-            let input = single(opened, name)?;
-            let args = DeviceArgs { device: cell.device.clone(), capacity: cell.capacity };
-            let recorded = opened.recorded().into_iter().next().unwrap_or_default();
-            let place = room::place(&input, recorded, &args, true)?;
             let run = one(experiment, cell, &input, &place)?;
             Ok(Run { trace: name.clone(), ..run })
         }
         What::Ops(text) => {
-            let place = Place::for_recording(cell.device.as_deref(), cell.capacity)?;
-            let make = || -> Result<Box<dyn OpSource + '_>, Failure> {
-                Ok(Box::new(JsonlSource::new(text.as_bytes(), &*cell.id)))
-            };
-            let input = Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) };
+            let (input, place) = listed(cell, text)?;
             one(experiment, cell, &input, &place)
         }
         What::Facts(name) => {
@@ -176,6 +165,72 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             })
         }
     }
+}
+
+/// What a run is given, and where it runs; why there is nothing.
+///
+/// # Errors
+/// Parameters that are refused, and inputs that are bad.
+pub fn input_of<'a>(
+    cell: &'a Cell,
+    recordings: &'a Recordings,
+) -> Result<Result<(Input<'a>, Place), String>, Failure> {
+    Ok(match &cell.what {
+        _ if cell.skipped => Err("left out with --quick".to_owned()),
+        What::Workload { name, settings, passes } => {
+            let made = workable(cell, (name, settings, passes), 0)?;
+            Ok((made.input, made.place))
+        }
+        What::Trace(name) => traced(cell, name, recordings)?.ok_or_else(|| absent(name)),
+        What::Ops(text) => Ok(listed(cell, text)?),
+        _ => Err("it is not run, only its figures are there".to_owned()),
+    })
+}
+
+/// A workload, ready to run.
+struct Workable<'a> {
+    input: Input<'a>,
+    place: Place,
+    workload: &'static Workload,
+    params: Params,
+    rates: Rates,
+}
+
+fn workable<'a>(
+    cell: &Cell,
+    (name, settings, passes): (&str, &str, &str),
+    seed: u64,
+) -> Result<Workable<'a>, Failure> {
+    let workload = registry::find(name).map_err(Failure::usage)?;
+    let mut params = workload.params_from(settings).map_err(Failure::usage)?;
+    if !passes.is_empty() {
+        params.set("passes", passes).map_err(Failure::usage)?;
+    }
+    let place = Place::new(cell.device.as_deref().unwrap_or(DEVICE), cell.capacity)?;
+    let rates = Rates::of(&place.profile);
+    let input = made::input(workload, &params, seed, &rates, name)?;
+    Ok(Workable { input, place, workload, params, rates })
+}
+
+fn traced<'a>(
+    cell: &Cell,
+    name: &str,
+    recordings: &'a Recordings,
+) -> Result<Option<(Input<'a>, Place)>, Failure> {
+    let Some(opened) = recordings.get(name) else { return Ok(None) };
+    let input = single(opened, name)?;
+    let args = DeviceArgs { device: cell.device.clone(), capacity: cell.capacity };
+    let recorded = opened.recorded().into_iter().next().unwrap_or_default();
+    let place = room::place(&input, recorded, &args, true)?;
+    Ok(Some((input, place)))
+}
+
+fn listed<'a>(cell: &'a Cell, text: &'a str) -> Result<(Input<'a>, Place), Failure> {
+    let place = Place::for_recording(cell.device.as_deref(), cell.capacity)?;
+    let make = || -> Result<Box<dyn OpSource + '_>, Failure> {
+        Ok(Box::new(JsonlSource::new(text.as_bytes(), &*cell.id)))
+    };
+    Ok((Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) }, place))
 }
 
 fn absent(name: &str) -> String {

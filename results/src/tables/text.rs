@@ -38,6 +38,12 @@ pub fn text(page: &Page, markdown: bool) -> String {
         let about = Some(words(&listing.about, markdown)).filter(|about| !about.is_empty());
         text += &lines(&about.into_iter().chain(missing).collect::<Vec<_>>(), markdown);
     }
+    for (title, file) in page.pictures() {
+        text += &match markdown {
+            true => format!("![{title}]({file})\n\n"),
+            false => format!("picture {file}: {title}\n"),
+        };
+    }
     text + &lines(&page.notes(), markdown)
 }
 

@@ -1,5 +1,6 @@
 //! Messages as they reach a person: cut, wrapped, translated, coloured, among other lines.
 
+use rayon::prelude::*;
 use vramlab::explain::message::Value;
 
 use crate::{TORCH, message, messages};
@@ -53,31 +54,51 @@ fn each_program_is_told() {
 #[test]
 fn a_cut_message_says_less_and_nothing_else() {
     for text in ALL {
-        let whole = message(text);
-        for cut in 0..text.len() {
-            for explained in messages(&text.as_bytes()[..cut]) {
-                let other: Vec<_> = explained
-                    .numbers
-                    .iter()
-                    .filter(|(name, value)| whole.numbers.get(name) != Some(value))
-                    .collect();
-                let at_a_digit = text.as_bytes()[cut].is_ascii_digit();
-                let wrong = other.iter().filter(|(name, value)| {
-                    // sums, and what is told apart by other figures
-                    let derived = [
-                        "process_bytes",
-                        "other_process_bytes",
-                        "largest_free_bytes",
-                        "chunks_free_bytes",
-                        "chunks_in_use_bytes",
-                    ];
-                    let counted = matches!(value, Value::Count(_));
-                    !(at_a_digit || derived.contains(name) || counted)
-                });
-                assert_eq!(wrong.count(), 0, "cut at {cut} of {text}: {other:?}");
-            }
-        }
+        assert_eq!(wrong_when_cut(text), Vec::<String>::new(), "{text}");
     }
+}
+
+/// What a text says when it is cut at some byte, and not when it is whole.
+pub(crate) fn wrong_when_cut(text: &str) -> Vec<String> {
+    // sums, and what is told apart by other figures
+    let derived = [
+        "process_bytes",
+        "other_process_bytes",
+        "largest_free_bytes",
+        "chunks_free_bytes",
+        "chunks_in_use_bytes",
+    ];
+    let whole = messages(text.as_bytes());
+    let stated = |name: &str, value: &Value| {
+        derived.contains(&name)
+            || matches!(value, Value::Count(_))
+            || whole.iter().any(|one| one.numbers.get(name) == Some(value))
+    };
+    let cuts: Vec<usize> = (0..text.len()).collect();
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let at = |cut: &usize| -> Vec<String> {
+        // within a number, or before its point
+        let point = matches!(bytes[*cut], b'.' | b',') && *cut > 0 && digit(*cut - 1);
+        if digit(*cut) || point && digit(*cut + 1) {
+            let _survived = messages(&bytes[..*cut]);
+            return Vec::new();
+        }
+        let all = messages(&bytes[..*cut]);
+        let figures = all.iter().flat_map(|one| one.numbers.iter());
+        let wrong = figures.filter(|(name, value)| !stated(name, value));
+        wrong.map(|(name, value)| format!("cut at {cut}: {name} {value:?}")).collect()
+    };
+    cuts.par_iter().flat_map_iter(at).collect()
+}
+
+/// Several in one log are each answered, in their order, whatever stands between them.
+#[test]
+fn messages_of_all_programs_in_one_log_are_answered_in_order() {
+    let log = ALL.map(|text| format!("step 3\n{text}\n\nINFO: retrying\n")).concat();
+    let told: Vec<_> = messages(log.as_bytes()).iter().map(|one| one.numbers.clone()).collect();
+    let alone: Vec<_> = ALL.iter().map(|text| message(text).numbers).collect();
+    assert_eq!(told, alone);
 }
 
 /// The figures and the verdict of a text are those of the message.
@@ -138,6 +159,15 @@ fn numbers_of_other_countries_are_read() {
     }
     let thousands = ALL[9].replace(',', "\u{202f}").replace("bytes\u{202f}", "bytes,");
     same(thousands.as_bytes(), ALL[9], "narrow spaces");
+    let german = TORCH.replace("16.00 GiB", "16.384,00 MiB").replace("3.00 GiB", "3.072,00 MiB");
+    let french =
+        TORCH.replace("16.00 GiB", "16 384,00 Mio").replace("3.00 GiB", "3\u{a0}072,00 Mio");
+    for text in [german, french] {
+        let told = message(&text);
+        assert_eq!(told.numbers.bytes("capacity_bytes"), Some(16 << 30), "{text}");
+        assert_eq!(told.numbers.bytes("tried_bytes"), Some(3 << 30), "{text}");
+        assert_eq!(told.verdict, message(TORCH).verdict, "{text}");
+    }
     let wide: String = TORCH
         .chars()
         .map(|c| match c {

@@ -1,6 +1,8 @@
 //! Calls of the command, for tests.
 #![allow(dead_code, reason = "shared by several programs, each of which uses a part")]
 
+pub(crate) mod pickle;
+
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -19,6 +21,11 @@ pub(crate) fn rows(code: i32, args: &[&str]) -> (Vec<Value>, String) {
     let (found, out, err) = call(&[args, &["--format", "json"]].concat());
     assert_eq!(found, code, "{args:?}: {out}{err}");
     (out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), err)
+}
+
+/// Of rows those of this kind.
+pub(crate) fn of_kind(rows: Vec<Value>, kind: &str) -> Vec<Value> {
+    rows.into_iter().filter(|row| row["kind"] == kind).collect()
 }
 
 /// A folder for the files of a test.

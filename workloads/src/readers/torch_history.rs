@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use vramlab_sim::allocator::{BlockState, Layout, LayoutBlock, LayoutSegment};
 
 use super::pickle::StrId;
@@ -175,8 +176,10 @@ impl DeviceRecording {
             .and_then(|s| s.max_split_size)
             .and_then(|m| u64::try_from(m).ok())
             .unwrap_or(u64::MAX);
-        let recording =
-            Recording::new(history, &mut end, handles, &Rules { round: &round, max_split });
+        let rules = Rules { round: &round, max_split };
+        let mut recording = Recording::new(history, &mut end, handles, &rules);
+        let stacks = stacks_at_end(snapshot, device);
+        recording.name_start(|address| stacks.get(&address).map_or(0, |stack| stack.0 + 1));
         let capacity = capacity_at_failure(&recording);
         Some(Self { device: device as u16, recording: Arc::new(recording), end, capacity })
     }
@@ -229,6 +232,14 @@ fn end_layout(snapshot: &Snapshot, device: usize) -> (Layout, Vec<Handles>) {
         pool: s.pool.map_or((0, 0), |p| (p.0, p.1)),
     };
     (Layout { segments }, own.iter().map(handles).collect())
+}
+
+/// Who asked for each block that is in use after the last entry, where the segments say so.
+fn stacks_at_end(snapshot: &Snapshot, device: usize) -> FxHashMap<u64, torch::StackId> {
+    let own = snapshot.segments.iter().filter(|s| s.device as usize == device);
+    let blocks = own.flat_map(|segment| snapshot.blocks_of(segment));
+    let in_use = blocks.filter(|block| block.state != torch::BlockState::Inactive);
+    in_use.filter_map(|block| Some((block.address, block.stack?))).collect()
 }
 
 /// Reserved bytes and free bytes of the device at the first recorded failure.

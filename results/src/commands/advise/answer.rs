@@ -1,7 +1,11 @@
 //! The advice in words.
 
-use super::Advice;
+use serde::Serialize;
+
 use super::text::{Seen, ms};
+use super::{Advice, Rewritten};
+use crate::advise::climb::{Climb, climb};
+use crate::advise::ladder::RECORDS_SINCE;
 use crate::advise::trial::{HELPS_FROM, Trial};
 use crate::analysis::shares;
 use crate::job::Place;
@@ -26,7 +30,7 @@ pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
             format!("advice: leave out the settings {}\n{}", plain(&now.conf), helps(best, now))
         }
         Some(best) => {
-            format!("advice: {}\n{}", best.paste, helps(best, now))
+            format!("advice: {}\n{}{}", best.paste, helps(best, now), since(best))
                 + &what_comes_next(seen, best, now, &advice.place)
         }
         None if row.failed() > 0 => {
@@ -49,7 +53,55 @@ pub(super) fn answer(seen: &Seen<'_, '_>, advice: &Advice) -> String {
             HELPS_FROM * 100.0
         ),
     };
-    text + &program(advice, now)
+    let climb = climb(seen.lives).map(|climb| format!("  {}\n", climb.words()));
+    text + &program(advice, now) + &climb.unwrap_or_default()
+}
+
+/// The advice for a program; `record.md` lists the fields.
+#[derive(Serialize)]
+pub(super) struct Answered<'a> {
+    schema: u32,
+    input: &'a str,
+    /// Bytes of the device.
+    capacity: u64,
+    /// The settings that the run had.
+    conf_now: Option<&'a str>,
+    /// Those advised instead; empty to leave out all.
+    advised: Option<&'a str>,
+    paste: Option<&'a str>,
+    since: Option<&'a str>,
+    /// What the program could do, if that helps.
+    rewrite: Option<&'a str>,
+    /// Live buffers alone are more than the device has, and by so many bytes.
+    exhausted: bool,
+    more_bytes: u64,
+    climb: Option<Climb>,
+    /// Why some rewrites are not tried.
+    not_tried: &'a [String],
+    text: String,
+}
+
+/// The advice for a program.
+pub(super) fn record<'a>(seen: &Seen<'a, '_>, advice: &'a Advice) -> Answered<'a> {
+    let now = advice.now();
+    let advised = advice.advised();
+    let capacity = advice.place.capacity();
+    let more_bytes = now.map_or(0, |now| now.row.live_floor_of_one.saturating_sub(capacity));
+    Answered {
+        schema: crate::row::SCHEMA,
+        input: &seen.input.name,
+        capacity,
+        conf_now: now.map(|now| now.conf.as_str()),
+        advised: advised.map(|best| best.conf.as_str()),
+        paste: advised.map(|best| best.paste.as_str()),
+        since: advised.and_then(|best| best.since.as_deref()),
+        rewrite: now.and_then(|now| best_rewrite(advice, now)).map(|one| one.name.as_str()),
+        exhausted: more_bytes > 0,
+        more_bytes,
+        climb: climb(seen.lives),
+        not_tried: &advice.left_out,
+        text: answer(seen, advice),
+    }
 }
 
 /// A setting in a sentence.
@@ -81,6 +133,16 @@ fn helps(best: &Trial, now: &Trial) -> String {
     format!("  {gain}\n  {cost}\n")
 }
 
+/// Which release the advice needs, where histories of older ones are recorded.
+fn since(best: &Trial) -> String {
+    match best.setting.since() {
+        Some((release @ (major, minor), option)) if release > RECORDS_SINCE => {
+            format!("  {option} is there since PyTorch {major}.{minor}; older ones refuse it\n")
+        }
+        _ => String::new(),
+    }
+}
+
 /// Left of a device is next to nothing below this share of it.
 const LEFT_MIN: f64 = 0.01;
 
@@ -104,21 +166,26 @@ fn what_comes_next(seen: &Seen<'_, '_>, best: &Trial, now: &Trial, place: &Place
 }
 
 /// Of the rewrites that gain most, within a hundredth, the one that loses least time.
-fn program(advice: &Advice, now: &Trial) -> String {
-    let gains = |one: &&super::Rewritten| one.own.helps(now) && one.saved < 0;
-    let passes = |one: &&super::Rewritten| now.row.failed() > 0 && one.own.row.failed() == 0;
+fn best_rewrite<'a>(advice: &'a Advice, now: &Trial) -> Option<&'a Rewritten> {
+    let gains = |one: &&Rewritten| one.own.helps(now) && one.saved < 0;
+    let passes = |one: &&Rewritten| now.row.failed() > 0 && one.own.row.failed() == 0;
     let gain = || advice.rewritten.iter().filter(|one| gains(one) || passes(one));
     let least = gain().map(|one| one.own.row.peak_reserved).min().unwrap_or(0);
-    let near = |one: &&super::Rewritten| {
-        one.own.row.peak_reserved as f64 <= least as f64 * (1.0 + HELPS_FROM)
-    };
-    match gain().filter(near).min_by_key(|one| one.own.row.stall_total_ns) {
+    let near =
+        |one: &&Rewritten| one.own.row.peak_reserved as f64 <= least as f64 * (1.0 + HELPS_FROM);
+    gain().filter(near).min_by_key(|one| one.own.row.stall_total_ns)
+}
+
+fn program(advice: &Advice, now: &Trial) -> String {
+    match best_rewrite(advice, now) {
         Some(best) => format!(
-            "  in the program: {} ({}): {} MiB reserved at the peak, {} requests fail\n",
+            "  in the program: {} ({}): {} MiB reserved at the peak, {} requests fail; time lost to driver calls: {} instead of {} ms\n",
             best.name,
             best.what,
             mib(best.own.row.peak_reserved),
-            best.own.row.failed()
+            best.own.row.failed(),
+            ms(best.own.row.stall_total_ns),
+            ms(now.row.stall_total_ns)
         ),
         None => String::new(),
     }
@@ -219,6 +286,7 @@ mod tests {
             verdict: "",
             saved: Some(0),
             paste: format!("PASTE={conf}"),
+            since: None,
             setting: Setting::recorded(conf),
             digest: peak_mib,
             stopped: false,

@@ -3,7 +3,7 @@
 use vramlab_sim::report::Answers;
 
 use super::{replications, serving, steady};
-use crate::output::{Format, Grid, mib, percent, ratio, to_csv, to_json};
+use crate::output::{Format, Grid, mib, percent, ratio, still, to_csv, to_json};
 use crate::row::{KvRow, Row};
 
 /// Rows as text; as a table, one block per input, with the figures at marks if asked for.
@@ -85,7 +85,7 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
         let first = &block[0];
         let seed = first.seed.map_or(String::new(), |s| format!(", seed {s}"));
         let ops = block.iter().map(|r| r.ops).max().unwrap_or(0);
-        let mut heading = format!("{}{seed}: {ops} ops", first.input);
+        let mut heading = format!("{}{seed}: {ops} ops", still(&first.input));
         let sequences = block.iter().any(|row| row.kv.is_some());
         let columns = match block.iter().any(|row| row.served.is_some()) {
             true => serving::COLUMNS,

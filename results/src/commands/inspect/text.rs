@@ -19,6 +19,9 @@ pub(super) fn page(one: &Inspected, top: usize, markdown: bool) -> String {
     text += "\nheld at the peak, by size:\n";
     text += &shares(&p.by_size, p.peak_bytes, "size of a buffer<", markdown);
     text += &growth(p, top.saturating_mul(2), markdown);
+    if let Some(climb) = &one.climb {
+        text += &format!("\n{}\n", climb.words());
+    }
     text += &streams(p, top, markdown);
     if let Some(state) = &one.fragmentation {
         let strategy = state.strategy.as_deref().unwrap_or_default();
@@ -48,8 +51,17 @@ fn summary(one: &Inspected) -> String {
     let p = &one.peak;
     let mut text = format!(
         "{} requests, {} frees; {} buffers live before the first op, {} at the end; {} gaps\n",
-        p.allocs, p.frees, one.live_at_start, p.live_at_end, p.gaps
+        p.allocs, p.frees, one.start.live_at_start, p.live_at_end, p.gaps
     );
+    if one.start.live_at_start > one.start.start_known {
+        let known = match one.start.start_known {
+            0 => "the file has no stack of any".to_owned(),
+            known => format!("the file has the stacks of {known} that are still there at its end"),
+        };
+        text += &format!(
+            "who asked for what was live before the first op was not recorded; {known}. Begin recording before the model is loaded to see all\n"
+        );
+    }
     if p.failed > 0 {
         text += &format!(
             "failed when this was recorded: {} of the requests, the largest of {} MiB; no sum of what is live counts them\n",
@@ -77,7 +89,7 @@ fn summary(one: &Inspected) -> String {
     }
     text += &format!(
         "requested: {} MiB at the start, {} MiB at its peak (op {}), {} MiB at the end\n",
-        mib(one.start_bytes),
+        mib(one.start.start_bytes),
         mib(p.peak_bytes),
         p.peak_op,
         mib(p.end_bytes)

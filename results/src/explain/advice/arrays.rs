@@ -3,16 +3,16 @@
 //! | variable | default |
 //! |---|---|
 //! | `XLA_PYTHON_CLIENT_PREALLOCATE` | true |
-//! | `XLA_PYTHON_CLIENT_MEM_FRACTION` | 0.75 |
+//! | `XLA_CLIENT_MEM_FRACTION`, by its old name, which is still read, `XLA_PYTHON_CLIENT_MEM_FRACTION` | 0.75 |
 //! | `XLA_PYTHON_CLIENT_ALLOCATOR` | the BFC pool; `platform` takes and gives back each buffer, slowly |
 //!
-//! Source: JAX documentation, GPU memory allocation; gradient checkpointing; buffer donation. On a TPU these variables do nothing.
+//! Source: JAX documentation (jax-ml/jax, `docs/gpu_memory_allocation.rst`), GPU memory allocation; gradient checkpointing; buffer donation. On a TPU these variables do nothing.
 
 use super::{Advice, Case, advice};
 use crate::explain::judge::Verdict::{Fragmentation, OtherProcess, Shortage};
 
 const MEMORY: &str = "JAX documentation, GPU memory allocation";
-const FRACTION: &str = "XLA_PYTHON_CLIENT_MEM_FRACTION";
+const FRACTIONS: [&str; 2] = ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"];
 
 pub(super) const ADVICE: &[Advice] = &[
     advice(
@@ -57,7 +57,7 @@ pub(super) const ADVICE: &[Advice] = &[
         |case| {
             case.is(Shortage)
                 && !tpu(case)
-                && case.environment.setting(FRACTION).is_none()
+                && case.environment.first_set(&FRACTIONS).is_none()
                 && !off(case)
         },
         |_| {

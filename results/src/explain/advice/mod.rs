@@ -6,6 +6,7 @@
 
 mod apple;
 mod arrays;
+mod conf;
 mod paddle;
 mod pools;
 mod serving;

@@ -2,7 +2,7 @@
 //!
 //! | option | there since | default |
 //! |---|---|---|
-//! | `FLAGS_allocator_strategy` | 1.5 | `naive_best_fit` before 2.0, `auto_growth` since |
+//! | `FLAGS_allocator_strategy` | 1.2 | `naive_best_fit` before 2.0, `auto_growth` since |
 //! | `FLAGS_fraction_of_gpu_memory_to_use` | 1.0; of `naive_best_fit` only | 0.92 |
 //! | `FLAGS_gpu_memory_limit_mb` | 1.7 | 0: none |
 //! | `FLAGS_use_cuda_managed_memory` | 2.3 | false |

@@ -1,5 +1,7 @@
 //! vLLM.
 //!
+//! `--kv-cache-dtype` is there since 0.3, with `fp8_e5m2` alone (vllm-project/vllm#2279); `fp8` since 0.4.
+//!
 //! Source: vLLM documentation, engine arguments and conserving memory; `vllm/v1/core/kv_cache_utils.py`, which says what would fit.
 
 use super::{Advice, Case, advice};

@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | `max_split_size_mb` | 1.10 (pull request 44742) | for requests that are no larger than it, at least 20 MiB; with expandable segments or another back-end |
 //! | `garbage_collection_threshold` | 1.12 (pull request 74261) | for a request that fails: all whole idle segments were given back already; so it is never advised |
-//! | `expandable_segments` | 2.1 (pull request 96995); ROCm 2.12 (pull requests 173330, 177974) | on Windows, with another back-end; memory of other streams and of private pools stays where it is |
+//! | `expandable_segments` | 2.1 (pull request 96995); XPU 2.10 (166292); ROCm 2.12, with ROCm 7.0 (173330, 177974, 179930) | on Windows, with another back-end; memory of other streams and of private pools stays where it is |
 //! | `empty_cache()` | 0.1.12 | at a failure: the allocator has done the same and tried again |
 //! | `set_per_process_memory_fraction` | 1.8 | |
 //!
-//! Variables: `PYTORCH_CUDA_ALLOC_CONF`, since 2.9 `PYTORCH_ALLOC_CONF`. Source: the CUDA notes of PyTorch's documentation, and `c10/cuda/CUDACachingAllocator.cpp`.
+//! Variables: see [`conf`]. Source: the CUDA notes of PyTorch's documentation, and `c10/cuda/CUDACachingAllocator.cpp`.
 
-use super::{Advice, Case, advice, lists_processes};
+use super::{Advice, Case, advice, conf, lists_processes};
 use crate::explain::judge::Limit;
 use crate::explain::judge::Verdict::{
     Combined, Fragmentation, OtherProcess, OverCapacity, Shortage, Unknown,
@@ -23,6 +23,7 @@ const SPLIT_REQUEST_MIN: u64 = 64 << 20;
 const SPLIT_MIB_MAX: u64 = 512;
 
 const NOTES: &str = "PyTorch documentation, CUDA semantics, memory management";
+const UNREAD: &str = "pytorch/pytorch#183387; c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h of 2.9.1 and 2.10.0";
 const EXPANDABLE: &str =
     "PyTorch documentation, CUDA semantics: expandable_segments; since 2.1 (pytorch/pytorch#96995)";
 const SPLIT: &str =
@@ -141,18 +142,35 @@ pub(super) const ADVICE: &[Advice] = &[
         "the phrasing of the message",
     ),
     advice(
-        |case| pieces(case) && expandable_helps(case),
+        |case| pieces(case) && conf::unread(case).is_some(),
         |case| {
-            let since = if case.has("torch", (2, 1)) { "" } else { "with PyTorch 2.1 or later: " };
+            format!(
+                "{}: this version does not read PYTORCH_ALLOC_CONF for CUDA, so what it says was not in force",
+                conf::unread(case).unwrap_or_default()
+            )
+        },
+        UNREAD,
+    ),
+    advice(
+        |case| {
+            pieces(case) && expandable_helps(case) && !conf::unread_has(case, "expandable_segments")
+        },
+        |case| {
+            let rocm = case.message.framework == Framework::PytorchRocm;
+            let since = match case.has("torch", (2, 1)) {
+                _ if rocm => "with ROCm 7.0 or later: ",
+                true => "",
+                false => "with PyTorch 2.1 or later: ",
+            };
             format!(
                 "{since}{}: segments grow in place, so idle pieces can serve a larger request",
-                export(case, "expandable_segments:True")
+                conf::export(case, "expandable_segments:True")
             )
         },
         EXPANDABLE,
     ),
     advice(
-        |case| pieces(case) && case.environment.alloc_flag("expandable_segments"),
+        |case| pieces(case) && conf::flag(case, "expandable_segments"),
         |_| {
             "expandable segments are on already: what lies idle belongs to other streams or to private pools; use fewer side streams, and share one pool between CUDA graphs".to_owned()
         },
@@ -166,7 +184,7 @@ pub(super) const ADVICE: &[Advice] = &[
                 if case.has("torch", (1, 10)) { "" } else { "with PyTorch 1.10 or later: " };
             format!(
                 "{instead}{since}{}: blocks above that are no longer cut up by small requests",
-                export(case, &format!("max_split_size_mb:{}", split_mib(case)))
+                conf::export(case, &format!("max_split_size_mb:{}", split_mib(case)))
             )
         },
         SPLIT,
@@ -276,7 +294,7 @@ fn pieces(case: &Case<'_>) -> bool {
 
 /// Do settings of the native back-end reach these requests?
 fn native(case: &Case<'_>) -> bool {
-    let other = case.environment.alloc_option("backend").is_some_and(|name| name != "native");
+    let other = conf::option(case, "backend").is_some_and(|name| name != "native");
     let off = case.environment.setting("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0");
     !other && !off
 }
@@ -285,22 +303,22 @@ fn expandable_helps(case: &Case<'_>) -> bool {
     let supported = match case.message.framework {
         Framework::Pytorch => case.may_have("torch", (2, 1)),
         Framework::PytorchRocm => case.has("torch", (2, 12)),
+        Framework::PytorchXpu => case.has("torch", (2, 10)),
         _ => false,
     };
     let environment = case.environment;
-    let on = environment.alloc_flag("expandable_segments");
+    let on = conf::flag(case, "expandable_segments");
     supported && !on && !environment.windows && !environment.no_expandable && native(case)
 }
 
 fn split_helps(case: &Case<'_>) -> bool {
-    let environment = case.environment;
     let large = case.bytes("tried_bytes").is_none_or(|tried| tried >= SPLIT_REQUEST_MIN);
     large
         && matches!(case.message.framework, Framework::Pytorch | Framework::PytorchRocm)
         && case.may_have("torch", (1, 10))
         && (case.has("torch", (1, 10)) || case.message.versions.0.is_none())
-        && environment.alloc_option("max_split_size_mb").is_none()
-        && !environment.alloc_flag("expandable_segments")
+        && conf::option(case, "max_split_size_mb").is_none()
+        && !conf::flag(case, "expandable_segments")
         && native(case)
 }
 
@@ -309,23 +327,4 @@ fn split_mib(case: &Case<'_>) -> u64 {
     let tried = case.bytes("tried_bytes").unwrap_or(SPLIT_MIB_MAX << 21);
     let half = (tried >> 21).clamp(32, SPLIT_MIB_MAX);
     1 << half.ilog2()
-}
-
-/// The line to paste: what is set already stays, but for the two that exclude each other.
-fn export(case: &Case<'_>, option: &str) -> String {
-    let environment = case.environment;
-    let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
-    let set = names.iter().find(|name| environment.setting(name).is_some());
-    let name = set.copied().unwrap_or(match case.has("torch", (2, 9)) {
-        true => "PYTORCH_ALLOC_CONF",
-        false => "PYTORCH_CUDA_ALLOC_CONF",
-    });
-    let key = option.split(':').next().unwrap_or(option);
-    let excluded = ["expandable_segments", "max_split_size_mb"];
-    let kept = environment.alloc_conf().unwrap_or_default().split(',').filter(|pair| {
-        let other = pair.split(':').next().unwrap_or_default().trim();
-        !other.is_empty() && other != key && !(excluded.contains(&other) && excluded.contains(&key))
-    });
-    let all: Vec<&str> = kept.chain([option]).collect();
-    format!("export {name}={}", all.join(","))
 }

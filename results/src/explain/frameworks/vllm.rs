@@ -117,7 +117,10 @@ impl Server {
         }
         free_of_total(&mut said, tokens);
         for (name, value) in said.iter() {
-            self.figures.replace(name, value.clone());
+            // a share that is cut behind its point is none
+            if name != "utilization" || matches!(value, Value::Ratio(share) if *share > 0.0) {
+                self.figures.replace(name, value.clone());
+            }
         }
         let count = |name| self.figures.count(name);
         if let (Some(tokens), Some(blocks)) = (count("kv_tokens"), count("gpu_blocks"))

@@ -21,7 +21,7 @@
 
 use super::rough::Rough;
 use super::{Confidence, Finding, Limit, Verdict};
-use crate::explain::message::{Kind, Message};
+use crate::explain::message::{Kind, Message, shown};
 
 /// Others are a large part from here on, in percent of the card: contexts and libraries of one process stay below.
 const LARGE_PART: i128 = 15;
@@ -246,8 +246,16 @@ fn sums(card: &Card) -> Vec<String> {
     if let (Some((others, _)), Some(capacity), Some(free)) =
         (card.others(), card.capacity, card.free)
     {
+        let beyond = u64::try_from(-others.bytes).unwrap_or(0);
         sums.push(match (card.named_others, card.process, card.reserved) {
             (Some(named), ..) => format!("other processes, as stated: {}", named.shown()),
+            (_, Some(ours), _) | (_, _, Some(ours)) if beyond > 0 => format!(
+                "this process {} + free {} - card {} = {} more than the card has",
+                ours.shown(),
+                free.shown(),
+                capacity.shown(),
+                shown(beyond)
+            ),
             (_, Some(process), _) => format!(
                 "card {} - this process {} - free {} = {} of others",
                 capacity.shown(),

@@ -24,6 +24,7 @@ mod source;
 mod start;
 mod steps;
 
+use rustc_hash::FxHashMap;
 use vramlab_sim::allocator::Layout;
 use vramlab_sim::units::{PoolId, StreamId};
 
@@ -137,6 +138,27 @@ impl<E: Entries> Recording<E> {
     /// Blocks that were live before the first entry.
     pub fn start_blocks(&self) -> &[StartBlock] {
         &self.start
+    }
+
+    /// Says who asked for blocks that were live before the first entry and are there after the last, by address.
+    pub(crate) fn name_start(&mut self, site_of: impl Fn(u64) -> u32) {
+        let mut sites: FxHashMap<u64, u32> = FxHashMap::default();
+        for block in &self.start {
+            let site = site_of(block.addr);
+            if site != 0 {
+                sites.insert(block.addr, site);
+            }
+        }
+        for index in 0..if sites.is_empty() { 0 } else { self.entries.len() } {
+            let entry = self.entries.entry(index);
+            // what lies there later is another block
+            if matches!(entry.action, Action::Alloc | Action::FreeCompleted) {
+                sites.remove(&entry.addr);
+            }
+        }
+        for block in &mut self.start {
+            block.site = sites.get(&block.addr).copied().unwrap_or(0);
+        }
     }
 
     /// Frees of blocks that neither the window nor the state before it explains.

@@ -147,7 +147,7 @@ impl<E: Entries> RecordingSource<E> {
                 self.cursor.push(Op::Alloc {
                     id,
                     stream: block.stream,
-                    site: NameId(0),
+                    site: NameId(block.site),
                     size: block.requested,
                 });
                 if block.pending {

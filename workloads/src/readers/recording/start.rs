@@ -42,6 +42,8 @@ pub struct StartBlock {
     pub stream: StreamId,
     /// Freed already, waits for a stream.
     pub pending: bool,
+    /// Who asked, where the file says so; 0 is not known.
+    pub site: u32,
 }
 
 /// What a segment of the end belongs to, as recorded.
@@ -444,6 +446,7 @@ impl Walk {
                     size,
                     stream: segment.stream,
                     pending,
+                    site: 0,
                 });
                 at = addr + size;
             }
