@@ -11,12 +11,13 @@ use vramlab_workloads::rates::Rates;
 use vramlab_workloads::registry::find;
 
 /// What is run: workload, parameters.
-const RUNS: [(&str, &str); 12] = [
+const RUNS: [(&str, &str); 13] = [
     ("bert", "steps=100000"),
     ("bert", "steps=100000,passes=amp+checkpoint"),
     ("varlen", "steps=100000"),
     ("gpt2", "steps=100000"),
-    ("llama", "phase=decode,new_tokens=1000,prompts=128/512/128/512/128/512/128/512"),
+    ("gpt2", "phase=inference,steps=1000000"),
+    ("llama", "steps=100000,passes=checkpoint"),
     ("resnet", "steps=100000"),
     ("resnet", "steps=100000,passes=zero=3+offload=activations"),
     ("mlp", "steps=1000000"),

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use vramlab_sim::op::{BufferUse, NameId, Op};
 use vramlab_sim::units::{BufferId, StreamId};
 
-use super::lower::CONV_SPACE;
 use super::network::Graph;
 use super::plan::Release;
 use super::program::{Kernel, Program, Step, StorageId};
@@ -47,22 +46,15 @@ pub(crate) struct Compiled {
 pub(crate) struct Sites {
     ids: FxHashMap<String, NameId>,
     texts: Vec<String>,
-    /// Which of them are of workspaces of convolutions.
-    conv_spaces: Vec<bool>,
 }
 
 impl Sites {
     pub(crate) fn new() -> Self {
-        Self { ids: FxHashMap::default(), texts: vec![String::new()], conv_spaces: vec![false] }
+        Self { ids: FxHashMap::default(), texts: vec![String::new()] }
     }
 
     pub(crate) fn text(&self, name: NameId) -> &str {
         self.texts.get(name.0 as usize).map_or("", String::as_str)
-    }
-
-    /// Is it the site of a convolution's workspace, which can be done without?
-    pub(crate) fn is_conv_space(&self, name: NameId) -> bool {
-        self.conv_spaces.get(name.0 as usize).is_some_and(|is| *is)
     }
 
     fn name(&mut self, graph: &Graph, scope: ScopeId, part: &'static str) -> NameId {
@@ -71,10 +63,9 @@ impl Sites {
             (path, "") => path.to_owned(),
             (path, part) => format!("{path}.{part}"),
         };
-        let (texts, conv_spaces) = (&mut self.texts, &mut self.conv_spaces);
+        let texts = &mut self.texts;
         *self.ids.entry(text).or_insert_with_key(|text| {
             texts.push(text.clone());
-            conv_spaces.push(part == CONV_SPACE);
             NameId(texts.len() as u32 - 1)
         })
     }

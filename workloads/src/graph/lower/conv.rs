@@ -18,8 +18,8 @@ impl Lower<'_> {
     fn convolve(&mut self, part: &'static str, tensors: [TensorId; 3], kernel: Kernel, space: u64) {
         let run = &self.plan.run;
         let space = if run.conv_space == ConvSpace::None { 0 } else { space };
-        let shapes = || tensors.map(|id| self.plan.graph.get(id).shape.clone()).to_vec();
-        if run.benchmark && self.fresh && self.tried.insert((part, shapes())) {
+        let shapes = tensors.map(|id| self.plan.graph.get(id).shape.clone());
+        if run.benchmark && self.fresh && self.tried.insert((part, shapes.to_vec())) {
             let trial = self.with_space(kernel.clone(), space);
             self.push(trial);
             self.program.steps.push(Step::Op(Op::EmptyCache));

@@ -12,7 +12,7 @@ use super::networks::{Networks, Running, Which, key};
 use super::pages::{HEIGHT, Page};
 use super::without::Without;
 use crate::graph::compile::{Compiled, MARK_NAME_FIRST, Sites};
-use crate::graph::lower::Phase;
+use crate::graph::lower::{CONV_SPACE, Phase};
 use crate::graph::passes::PassError;
 use crate::rates::Rates;
 
@@ -229,7 +229,7 @@ impl Service {
                 // the service has marks of its own
                 Op::Mark { .. } => {}
                 Op::Alloc { id, site, .. } => {
-                    let optional = self.sites.is_conv_space(site);
+                    let optional = self.sites.text(site).ends_with(CONV_SPACE);
                     if optional && self.without.skips(self.at, id) {
                         continue;
                     }
