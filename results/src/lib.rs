@@ -19,7 +19,6 @@
 //! | [`room`] | how large a device a recording needs |
 //! | [`made`] | inputs that workloads make |
 //! | [`measured`] | our models beside what was measured of real runs |
-//! | [`papers`] | small runs whose figures are compared with published ones |
 //! | [`serving`] | our server beside measured runs of real ones |
 //! | [`report`] | a history as one page for a browser |
 //! | [`statistics`] | intervals, warm-up, steady state |
@@ -50,7 +49,6 @@ pub mod least;
 pub mod made;
 pub mod measured;
 pub mod output;
-pub mod papers;
 pub mod per_op;
 pub mod progress;
 pub mod report;

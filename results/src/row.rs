@@ -18,7 +18,7 @@ pub const SCHEMA: u32 = 1;
 pub const MARKS_KEPT: usize = 1000;
 
 /// Figures at a mark of the workload: bytes then, and highest bytes up to then, of the device that was current.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Mark {
     pub name: String,

@@ -154,6 +154,7 @@ fn listing(group: &[Record], unit: Unit) -> Listing {
     };
     Listing {
         title: name.to_owned(),
+        label: "benchmark".to_owned(),
         about: format!("from and to: the {} interval of the median", level(group)),
         columns,
         rows: group.iter().map(row).collect(),

@@ -73,6 +73,7 @@ pub fn run(args: &BenchArgs, common: &Common) -> Outcome {
         Format::Markdown => text::text(&page, true),
         Format::Csv => table::csv(&records)?,
         Format::Json => to_json(&records),
+        Format::Latex => latex::latex(&page),
     })?;
     Ok(Code::Done)
 }

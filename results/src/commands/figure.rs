@@ -95,6 +95,7 @@ pub fn run(args: &FigureArgs, common: &Common) -> Outcome {
             format!("{about}\n")
         }
         Format::Markdown => format!("![{}]({})\n", picture.title, out.display()),
+        Format::Latex => format!("\\includegraphics{{{}}}\n", out.with_extension("").display()),
         Format::Table => format!("{}\n", picture.title),
     })?;
     if !common.quiet {

@@ -175,10 +175,9 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&all),
         Format::Csv => to_csv(&all),
-        Format::Table | Format::Markdown => {
-            let markdown = common.format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             all.iter().map(|one| text::page(one, args.top, markdown)).collect::<Vec<_>>().join("\n")
-        }
+        }),
     })?;
     Ok(Code::Done)
 }
@@ -337,10 +336,9 @@ fn others(all: &[Described], common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(all),
         Format::Csv => to_csv(all),
-        Format::Table | Format::Markdown => {
-            let markdown = common.format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             all.iter().map(|one| one.page(markdown)).collect::<Vec<_>>().join("\n")
-        }
+        }),
     })?;
     Ok(Code::Done)
 }

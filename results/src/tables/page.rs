@@ -51,7 +51,9 @@ impl Page {
 
     /// Titles of a listing's columns.
     pub fn listing_titles(listing: &Listing) -> Vec<String> {
-        std::iter::once("run<".to_owned()).chain(listing.columns.iter().cloned()).collect()
+        std::iter::once(format!("{}<", listing.label))
+            .chain(listing.columns.iter().cloned())
+            .collect()
     }
 
     /// Cells of a listing, line by line.
@@ -70,11 +72,18 @@ impl Page {
         let mut notes = Vec::new();
         for claim in &self.claims {
             let figure = claim.row.figure.as_ref();
-            let each = match claim.row.each.as_slice() {
-                [] => String::new(),
-                each => format!(" of each of {}", each.join(", ")),
+            if figure.is_empty() {
+                let condition = Some(&claim.row.condition).filter(|text| !text.is_empty());
+                notes.extend(condition.map(|text| format!("{}: {text}", claim.number)));
+                continue;
+            }
+            let each = match (claim.row.each.as_slice(), claim.row.over) {
+                ([], _) => String::new(),
+                (each, None) => format!(" of each of {}", each.join(", ")),
+                (each, Some(_)) => format!(", over {}", each.join(", ")),
             };
-            let mut note = format!("{}: {figure}{each}", claim.number);
+            let over = claim.row.over.map_or_else(String::new, |o| format!("{} of ", o.text()));
+            let mut note = format!("{}: {over}{figure}{each}", claim.number);
             if !claim.row.condition.is_empty() {
                 note += &format!("; {}", claim.row.condition);
             }

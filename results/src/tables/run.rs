@@ -1,7 +1,7 @@
 //! Runs what an experiment asks for, over all cores.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::Value as Json;
@@ -18,6 +18,8 @@ use vramlab_workloads::registry::{self, Workload};
 
 use super::cells::{Cell, What};
 use super::experiment::Source;
+use super::files::{absent, path_of};
+use super::{beside, causes};
 use crate::cli::DeviceArgs;
 use crate::failure::Failure;
 use crate::frame::{Metric, Run, Value};
@@ -32,36 +34,6 @@ use crate::{least, made};
 const DEVICE: &str = "a100-80gb";
 /// Most bytes of a file of figures.
 const FACTS_MAX: Bytes = Bytes::mib(16);
-
-/// Where files of `shared:…` lie: the folder that `VRAMLAB_SHARED` names, or `../shared`.
-pub fn shared() -> PathBuf {
-    std::env::var_os("VRAMLAB_SHARED").map_or_else(|| PathBuf::from("../shared"), PathBuf::from)
-}
-
-/// Where a file named in an experiment lies; none if it is built in (`example:…`).
-pub fn path_of(name: &str) -> Option<PathBuf> {
-    if name.starts_with("example:") {
-        return None;
-    }
-    Some(
-        name.strip_prefix("shared:")
-            .map_or_else(|| PathBuf::from(name), |rest| shared().join(rest)),
-    )
-}
-
-/// Files that the runs need: recordings and figures, each once.
-pub fn files(cells: &[Cell]) -> Vec<&str> {
-    let mut all: Vec<&str> = cells
-        .iter()
-        .filter_map(|cell| match &cell.what {
-            What::Trace(name) | What::Facts(name) => Some(name.as_str()),
-            What::Workload { .. } | What::Ops(_) => None,
-        })
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
 
 /// Recordings, opened once for all runs of an experiment; those that are not there have none.
 pub type Recordings = BTreeMap<String, Opened>;
@@ -150,21 +122,33 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             let (input, place) = listed(cell, text)?;
             one(experiment, cell, &input, &place)
         }
-        What::Facts(name) => {
-            let Some(path) = path_of(name).filter(|path| path.exists()) else {
-                return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
-            };
-            Ok(Run {
-                trace: name.clone(),
-                outcome: "recorded".to_owned(),
-                strategy: "recorded".to_owned(),
-                metrics: facts(&path)?,
-                reason: String::new(),
-                options: String::new(),
-                ..left_out(String::new())
-            })
-        }
+        What::Facts(name) => file(name, "recorded", &left_out, |path| Ok(Ok(facts(path)?))),
+        What::Measured(name) => file(name, "torch.caching", &left_out, beside::measured),
+        What::Verify(name) => file(name, "torch.caching", &left_out, beside::verified),
     }
+}
+
+/// A run whose figures come from a file, or why they do not.
+fn file(
+    name: &str,
+    strategy: &str,
+    left_out: &dyn Fn(String) -> Run,
+    figures: fn(&Path) -> Result<beside::Found, Failure>,
+) -> Result<Run, Failure> {
+    let Some(path) = path_of(name).filter(|path| path.exists()) else {
+        return Ok(Run { trace: name.to_owned(), ..left_out(absent(name)) });
+    };
+    Ok(match figures(&path)? {
+        Err(why) => Run { trace: name.to_owned(), ..left_out(why) },
+        Ok(metrics) => Run {
+            trace: name.to_owned(),
+            outcome: "recorded".to_owned(),
+            strategy: strategy.to_owned(),
+            options: String::new(),
+            metrics,
+            ..left_out(String::new())
+        },
+    })
 }
 
 /// What a run is given, and where it runs; why there is nothing.
@@ -233,13 +217,6 @@ fn listed<'a>(cell: &'a Cell, text: &'a str) -> Result<(Input<'a>, Place), Failu
     Ok((Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) }, place))
 }
 
-fn absent(name: &str) -> String {
-    match name.strip_prefix("shared:") {
-        Some(file) => format!("the recording {file} is not in {}", shared().display()),
-        None => format!("there is no file {name}"),
-    }
-}
-
 fn single<'a>(opened: &'a Opened, name: &str) -> Result<Input<'a>, Failure> {
     let mut all = opened.inputs();
     match (all.pop(), all.len()) {
@@ -251,12 +228,17 @@ fn single<'a>(opened: &'a Opened, name: &str) -> Result<Input<'a>, Failure> {
 }
 
 fn one(experiment: &str, cell: &Cell, input: &Input<'_>, place: &Place) -> Result<Run, Failure> {
-    let mut row = run_pair(input, &cell.spec, place, None)?;
-    if cell.min_capacity && row.ran() {
+    let (mut row, why) = match cell.causes {
+        true => causes::run(input, &cell.spec, place)?,
+        false => (run_pair(input, &cell.spec, place, None)?, Vec::new()),
+    };
+    if input.seed.unwrap_or(0) < cell.min_capacity && row.ran() {
         let found = least::least(input, &cell.spec, place, &row)?;
         least::note(&mut row, found);
     }
-    Ok(Run::new(experiment, &cell.id, &row))
+    let mut run = Run::new(experiment, &cell.id, &row);
+    run.metrics.extend(why);
+    Ok(run)
 }
 
 /// Kernels of a second step by phase: how many, tensors that they make, bytes made and moved, operations, ns.

@@ -21,7 +21,7 @@ use super::cells::Cell;
 use super::experiment::Source;
 use super::make::Made;
 use super::page::Page;
-use super::{data, latex, run, text};
+use super::{data, files, latex, text};
 use crate::failure::Failure;
 use crate::frame::{Frame, write_data};
 use crate::output::{to_json, write_whole};
@@ -48,16 +48,9 @@ pub fn key(file: &Source, cells: &[Cell], quick: bool) -> String {
     if let Ok(program) = std::env::current_exe() {
         add_file(&mut digest, &program);
     }
-    for name in run::files(cells) {
-        digest.write(name.as_bytes());
-        if let Some(path) = run::path_of(name) {
-            add_file(&mut digest, &path);
-        }
-    }
-    for device in cells.iter().filter_map(|cell| cell.device.as_deref()) {
-        if device.contains(['/', '.']) {
-            add_file(&mut digest, Path::new(device));
-        }
+    for path in files::needed(cells) {
+        digest.write(path.as_os_str().as_encoded_bytes());
+        add_file(&mut digest, &path);
     }
     format!("{:016x}", digest.finish())
 }

@@ -11,7 +11,9 @@ pub fn render(rows: &[Row], format: Format, marks: bool) -> String {
     match format {
         Format::Json => to_json(rows),
         Format::Csv => csv(rows),
-        Format::Table | Format::Markdown => blocks(rows, format == Format::Markdown, marks),
+        Format::Table | Format::Markdown | Format::Latex => {
+            format.words(|markdown| blocks(rows, markdown, marks))
+        }
     }
 }
 
