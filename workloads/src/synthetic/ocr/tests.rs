@@ -53,7 +53,7 @@ fn fixed_shape_takes_no_work_away() {
         let (mut source, mut sum) = (source(text, 2), 0);
         loop {
             match source.next(Nanos(0), Answered::Done).unwrap() {
-                Step::Op(Op::Work { duration, .. }) => sum += duration.0,
+                Step::Op(Op::Work { duration, .. }) => sum += duration,
                 Step::End => return sum,
                 _ => {}
             }
