@@ -16,7 +16,7 @@ use vramlab_workloads::readers::recording::Entries;
 
 use self::subject::Subject;
 use super::passes::Model;
-use super::{model, print, program};
+use super::{model, print, program, remark};
 use crate::advise::climb::Climb;
 use crate::analysis::inspection::{Fragmentation, Made, Peak, When, Window, told};
 use crate::analysis::recorded::{failure_at_end, judge_end};
@@ -291,8 +291,13 @@ fn inspect(
         }
         all.push(one);
     }
-    if all.is_empty() {
-        return Err(Failure::input(format!("{}: no history and no segments in it", opened.name())));
+    // As for replay, that is no bad input: the program had not asked for anything.
+    if all.is_empty() && args.diff.is_some() {
+        return Err(no_history(file));
+    }
+    if all.is_empty() && !common.quiet {
+        let name = opened.name();
+        remark(&format!("vramlab: {name}: no history and no segments in it: nothing to show"));
     }
     Ok(Found::Histories(all))
 }

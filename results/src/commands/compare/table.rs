@@ -133,6 +133,9 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
                 text += &format!("note: {}: {note}\n", row.strategy);
             }
         }
+        if let Some(words) = serving::answered(block) {
+            text += &format!("note: {words}\n");
+        }
         if let Some(assumes) = block.iter().find_map(|row| row.assumes) {
             text += &format!("times: {assumes}\n");
         }
