@@ -222,6 +222,7 @@ fn fuse_bias(plan: &mut Plan) -> Result<usize, GraphError> {
         let dense = matches!(layer.kind, Kind::Linear(_)) && layer.inputs.len() == 3;
         (fits && dense).then_some((next, function.0))
     };
+    let training = plan.run.train;
     let mut gone = vec![false; nodes.len()];
     let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
     let mut count = 0;
@@ -233,7 +234,8 @@ fn fuse_bias(plan: &mut Plan) -> Result<usize, GraphError> {
         }
         match activation(index) {
             Some((next, activation)) => {
-                let made = copy.add(node.scope, ActivatedLinear { activation }, &inputs)?;
+                let made =
+                    copy.add(node.scope, ActivatedLinear { activation, training }, &inputs)?;
                 copy.bind(nodes[next].outputs[0], made[0]);
                 gone[next] = true;
                 count += 1;
