@@ -270,3 +270,46 @@ fn eager_attention_keeps_its_scores() {
     // softmax, its dropped copy and the mask of that, in each layer
     assert!(peak(",attention=eager") > peak("") + 2 * scores * (4 + 4 + 1));
 }
+
+/// A fused sum and ReLU once had a result of its own where its parts wrote in place, so that fusion raised the peak of residual networks.
+#[test]
+fn fusion_raises_no_peak() {
+    let rates = Rates::of(&device("a100-80gb").expect("built in"));
+    let small = "batch=4,seq=32,layers=2,hidden=64,heads=2,vocabulary=50,steps=2";
+    let models = [
+        ("bert", format!("{small},ffn=128,attention=eager")),
+        ("bert", format!("{small},ffn=128,phase=inference")),
+        ("gpt2", format!("{small},attention=eager")),
+        ("gpt2", format!("{small},phase=inference")),
+        ("llama", format!("{small},ffn=128,kv_heads=2,attention=eager")),
+        ("llama", format!("{small},ffn=128,kv_heads=2,phase=inference")),
+        ("mlp", "batch=4,steps=2".to_owned()),
+        ("resnet", "batch=4,steps=2".to_owned()),
+        ("resnet", "batch=4,depth=18,steps=2".to_owned()),
+        ("resnet", "batch=4,phase=inference,steps=2".to_owned()),
+        ("detector", "batch=2,size=128,steps=2".to_owned()),
+        ("detector", "batch=2,size=128,phase=inference,steps=2".to_owned()),
+        ("recogniser", "batch=4,width=64,classes=20,symbols=4,steps=2".to_owned()),
+        ("recogniser", "batch=4,width=64,classes=20,phase=inference,steps=2".to_owned()),
+    ];
+    let mut higher = Vec::new();
+    for (model, text) in models {
+        let peak = |passes: &str| {
+            let text = format!("{text},passes={passes}");
+            let made = find(model).expect("a workload").source(&text, 0, &rates);
+            live_peak(&mut *made.unwrap_or_else(|e| panic!("{model} {text}: {e}")))
+                .expect(&text)
+                .bytes
+        };
+        let plain = peak("none");
+        for passes in ["fusion", "fusion=pointwise", "fusion=bias", "fusion=attention"] {
+            if peak(passes) > plain {
+                higher.push(format!(
+                    "{model} {text} {passes}: {} B, without {plain} B",
+                    peak(passes)
+                ));
+            }
+        }
+    }
+    assert!(higher.is_empty(), "{}", higher.join("\n"));
+}

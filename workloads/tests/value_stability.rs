@@ -183,15 +183,15 @@ fn value_stability_ocr() {
         "wait mark",
         &[
             "mark [] models to device",
-            "wait until 260050523",
+            "wait until 100476533",
             "mark [] request 0 detect 960x416",
             "mark [] request 0 recognise 67",
-            "wait until 610831628",
+            "wait until 360527056",
             "mark [] request 1 detect 960x448",
             "mark [] request 1 recognise 52",
-            "wait until 680417582",
+            "wait until 711308161",
         ],
-        0xaa36_28be_ce86_a7f3,
+        0x4a5d_2596_4236_f7aa,
     );
 }
 

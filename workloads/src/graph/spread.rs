@@ -158,13 +158,19 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Devices that do the same at the same time.
+    /// Devices that take part in a step: the stages of the pipeline, times the devices that hold copies or parts of one stage. Those that gradients are
+    /// summed over and those that share weights or states are the same devices, so of these the larger number counts.
     pub fn devices(&self) -> u64 {
         let of_sink = match self.sink {
             Sink::Sums(devices) | Sink::Shares(devices) | Sink::Parts(devices) => devices,
             Sink::Stays | Sink::Host => 1,
         };
-        self.pipeline.map_or(1, |pipeline| pipeline.stages).max(of_sink).max(self.parts())
+        let of_home = match self.home {
+            Home::Devices(devices) => devices,
+            Home::Device | Home::Host => 1,
+        };
+        let of_stage = of_sink.max(of_home).max(self.parts());
+        self.pipeline.map_or(1, |pipeline| pipeline.stages).saturating_mul(of_stage)
     }
 
     /// Devices among which the optimizer's states are divided.
@@ -210,6 +216,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Eight devices for each of four stages were once counted as eight in all.
+    #[test]
+    fn devices_of_stages_multiply_and_those_of_one_stage_are_shared() {
+        let schedule = Schedule::GPipe;
+        let pipeline = Some(Pipeline { stages: 4, stage: 0, micro: 1, schedule });
+        let (sink, keeper, home) = (Sink::Parts(8), Keeper::Devices(8), Home::Devices(8));
+        let none = Spread::default();
+        assert_eq!(none.devices(), 1);
+        assert_eq!(Spread { pipeline, ..none.clone() }.devices(), 4);
+        let sharded = Spread { sink, keeper, home, ..none.clone() };
+        assert_eq!(sharded.devices(), 8);
+        assert_eq!(Spread { pipeline, ..sharded }.devices(), 32);
+        assert_eq!(Spread { pipeline, sink: Sink::Sums(8), ..none }.devices(), 32);
     }
 
     #[test]

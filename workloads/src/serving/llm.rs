@@ -228,7 +228,7 @@ fn load(
     log: Option<Arc<RequestLog>>,
     longest: u64,
 ) -> Result<Load, ParamError> {
-    let arrivals = Arrivals::from_params(params, Rng::new(seed, "llm.arrivals"))?;
+    let arrivals = Arrivals::from_params(params, seed, "llm.arrivals")?;
     let count = match params.text("requests") {
         "auto" => None,
         _ => Some(params.count("requests", 1..=REPEATS_MAX)?),

@@ -177,7 +177,7 @@ mod tests {
         let length =
             |purpose, median| Length { rng: Rng::new(0, purpose), median, sigma: 0.9, most: 5000 };
         Load {
-            arrivals: Arrivals::poisson(Rng::new(0, "llm.arrivals"), 5.0),
+            arrivals: Arrivals::poisson(0, "llm.arrivals", 5.0),
             lengths: Lengths::Drawn {
                 prompts: length("llm.prompts", 1020.0),
                 outputs: length("llm.outputs", 129.0),

@@ -1,6 +1,6 @@
 //! A dense layer with its activation in the product's kernel, made by the pass `fusion`.
 //!
-//! What the activation's backward needs is written beside the result: the value before it (gelu, silu), or the result itself (relu, tanh). Backward applies the
+//! In training what the activation's backward needs is written beside the result: the value before it (gelu, silu), or the result itself (relu, tanh). Backward applies the
 //! activation's gradient first. Source: the epilogues of cublasLt (`CUBLASLT_EPILOGUE_GELU_AUX_BIAS`, `RELU_AUX_BIAS`).
 
 use super::linear::{self, Linear};
@@ -13,11 +13,13 @@ use crate::graph::op::{Elementwise, F};
 pub struct ActivatedLinear {
     /// The activation.
     pub activation: F,
+    /// Backward comes: what it needs is written.
+    pub training: bool,
 }
 
 impl ActivatedLinear {
     fn saves_before(self) -> bool {
-        !Elementwise(self.activation).saves().inputs.is_empty()
+        self.training && !Elementwise(self.activation).saves().inputs.is_empty()
     }
 }
 

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `forward` | outer inputs are read, the last result and dropout masks are written; what is between is not |
 //! | `saved` | what a part needs is computed again from the outer inputs, so these are saved; masks, and the result where a part needs that |
-//! | `backward` | one kernel; a gradient that goes through sums unchanged is the same storage |
+//! | `backward` | one kernel; inputs whose gradient is the same numbers, since only sums stand between them, are given the same storage |
+//! | `in place` | the result may be written over the outer input that the parts would hand on in place |
 //!
 //! Source: how `torch.compile` and NVFuser run chains of elementwise operators (recomputation of cheap operators in backward).
 
@@ -65,15 +66,17 @@ impl FusedChain {
         }
     }
 
-    /// Does the gradient of part `p`'s result reach this outer input unchanged, and by no other way?
-    fn passes(&self, p: usize, outer: usize) -> bool {
-        let part = &self.parts[p];
-        let unchanged = matches!(&part.kind, Kind::Elementwise(e) if e.0 == F::Add);
-        let reaches = |wire: &Wire| match wire {
-            Wire::Outer(i) => *i == outer,
-            Wire::Inner(p, _) => self.passes(*p, outer),
-        };
-        unchanged && part.wires.iter().any(reaches)
+    /// The last value whose gradient is that of this one, unchanged: past sums, while nothing else reads it.
+    fn same_gradient(&self, value: Wire) -> Wire {
+        let mut readers = self.parts.iter().enumerate().flat_map(|(p, part)| {
+            part.wires.iter().filter(|wire| **wire == value).map(move |_| (p, &part.kind))
+        });
+        match (readers.next(), readers.next()) {
+            (Some((p, Kind::Elementwise(function))), None) if function.0 == F::Add => {
+                self.same_gradient(Wire::Inner(p, 0))
+            }
+            _ => value,
+        }
     }
 }
 
@@ -135,25 +138,40 @@ impl Operator for FusedChain {
 
     fn backward(&self, at: &mut Backward<'_, '_>) {
         let g = at.gradient();
-        let last = self.parts.len() - 1;
+        let result = Wire::Inner(self.parts.len() - 1, 0);
+        let mut given = vec![(result, g)];
         let mut writes = Vec::new();
         for i in 0..at.inputs() {
             if !at.wants(i) {
                 continue;
             }
             let same_shape = at.tensor_in(i).numbers() == at.tensor_out().numbers();
-            if same_shape && self.passes(last, i) {
-                at.give(i, g);
-            } else {
-                let mine = at.like_input(i);
+            let value =
+                if same_shape { self.same_gradient(Wire::Outer(i)) } else { Wire::Outer(i) };
+            let known = given.iter().find(|(known, _)| *known == value).map(|(_, known)| *known);
+            let mine = known.unwrap_or_else(|| at.like_input(i));
+            if known.is_none() {
+                given.push((value, mine));
                 writes.push(mine);
-                at.give(i, mine);
             }
+            at.give(i, mine);
         }
         if !writes.is_empty() {
             let mut reads = vec![g];
             reads.extend(at.saved());
             at.kernel(&reads, &writes);
+        }
+    }
+
+    fn overwrites(&self) -> Option<usize> {
+        let mut at = self.parts.len().checked_sub(1)?;
+        loop {
+            let part = &self.parts[at];
+            match part.wires.get(part.kind.operator().overwrites()?)? {
+                Wire::Outer(i) => return Some(*i),
+                Wire::Inner(p, 0) => at = *p,
+                Wire::Inner(..) => return None,
+            }
         }
     }
 

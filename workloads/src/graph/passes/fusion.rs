@@ -2,7 +2,7 @@
 //!
 //! | option | what it does | source |
 //! |---|---|---|
-//! | `pointwise` | chains of elementwise operators of one shape, whose results nobody else reads, become one kernel | `torch.compile` over PyTorch 2.15 |
+//! | `pointwise` | chains of elementwise operators of one shape, whose results nobody else reads, become one kernel, which writes in place what its parts did | `torch.compile` over PyTorch 2.15 |
 //! | `attention` | product, scaling, a mask's bias, softmax, dropout, product become one kernel that keeps no scores; a bias that nobody else reads is not made | `aten/src/ATen/native/transformers/attention.cpp` |
 //! | `bias` | a dense layer with bias and the activation that alone reads it become one kernel | epilogues of cublasLt |
 //! | `all` | all of them |  |
@@ -13,7 +13,7 @@ use super::reach::Readers;
 use super::{Pass, PassError, Rewrite, bad};
 use crate::graph::network::{Graph, GraphError};
 use crate::graph::op::{
-    ActivatedLinear, Attention, Cast, F, Fused, FusedChain, Kind, Part, View, Wire,
+    ActivatedLinear, Attention, Cast, F, Fused, FusedChain, Kind, Operator as _, Part, View, Wire,
 };
 use crate::graph::plan::Plan;
 use crate::graph::tensor::{DType, Tensor, TensorId};
@@ -222,6 +222,7 @@ fn fuse_bias(plan: &mut Plan) -> Result<usize, GraphError> {
         let dense = matches!(layer.kind, Kind::Linear(_)) && layer.inputs.len() == 3;
         (fits && dense).then_some((next, function.0))
     };
+    let training = plan.run.train;
     let mut gone = vec![false; nodes.len()];
     let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
     let mut count = 0;
@@ -233,7 +234,8 @@ fn fuse_bias(plan: &mut Plan) -> Result<usize, GraphError> {
         }
         match activation(index) {
             Some((next, activation)) => {
-                let made = copy.add(node.scope, ActivatedLinear { activation }, &inputs)?;
+                let made =
+                    copy.add(node.scope, ActivatedLinear { activation, training }, &inputs)?;
                 copy.bind(nodes[next].outputs[0], made[0]);
                 gone[next] = true;
                 count += 1;
@@ -313,7 +315,13 @@ fn chain(copy: &mut Rewrite<'_>, graph: &Graph, list: &[usize]) -> Result<(), Gr
     let last = &graph.nodes()[list[0]];
     let inputs: Vec<TensorId> = outer.iter().filter_map(|id| copy.get(*id)).collect();
     let asides = fused.asides();
+    // the parts' results share one storage with the input that they were written over
+    let old = fused.overwrites().and_then(|i| Some((i, *outer.get(i)?)));
+    let place = old.filter(|(_, id)| graph.storage(*id) == graph.storage(last.outputs[0]));
     let made = copy.add(last.scope, fused, &inputs)?;
+    if let Some((place, _)) = place {
+        copy.new.write_over(place);
+    }
     copy.bind(last.outputs[0], made[0]);
     for ((part, output), new) in asides.into_iter().zip(&made[1..]) {
         let index = list[list.len() - 1 - part];

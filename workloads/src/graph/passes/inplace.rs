@@ -35,13 +35,17 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     let uses = uses(plan, &readers);
     let mut copy = Rewrite::new(graph, |leaf| leaf.dtype)?;
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
-    let (mut done, mut bytes) = (0, 0);
+    let (mut done, mut already, mut bytes) = (0, 0, 0);
     for (index, node) in graph.nodes().iter().enumerate() {
         copy.begin();
         let inputs = copy.inputs(node);
         let over = node.kind.operator().overwrites();
-        let verdict = over.map(|i| refusal(plan, &readers, &uses, index, node.inputs[i]));
         copy.replace(node, node.kind.clone(), &inputs)?;
+        if node.over.is_some() {
+            already += 1;
+            continue;
+        }
+        let verdict = over.map(|i| refusal(plan, &readers, &uses, index, node.inputs[i]));
         match (over, verdict) {
             (Some(i), Some(None)) => {
                 copy.new.write_over(i);
@@ -56,6 +60,9 @@ fn apply(plan: &mut Plan, option: &str) -> Result<String, PassError> {
     }
     let refused: Vec<String> = refused.iter().map(|(why, n)| format!("{n} × {why}")).collect();
     let mut changed = format!("{done} results in place, {bytes} B less made");
+    if already > 0 {
+        changed += &format!("; {already} were in place already");
+    }
     if !refused.is_empty() {
         changed += &format!("; refused: {}", refused.join("; "));
     }
@@ -147,4 +154,34 @@ fn refusal(
     .filter_map(|(at, why)| Some((at?, why)))
     .min_by_key(|(at, _)| *at)
     .map(|(_, why)| why)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::models::resnet::ResNet;
+    use crate::graph::passes::{self, parse};
+    use crate::graph::plan::{Plan, Run};
+    use crate::graph::tensor::DType;
+
+    fn residual(text: &str) -> (Vec<String>, usize) {
+        let graph = ResNet::of_depth(50, 1, DType::F32).unwrap().graph().unwrap();
+        let mut plan = Plan { graph, run: Run::default() };
+        let reports = passes::apply(&mut plan, &parse(text).unwrap()).unwrap();
+        let over = plan.graph.nodes().iter().filter(|node| node.over.is_some()).count();
+        (reports.into_iter().map(|report| report.changed).collect(), over)
+    }
+
+    /// The ReLUs of a residual network were said to be refused, since they had saved what they were written over.
+    #[test]
+    fn what_is_in_place_already_is_not_refused() {
+        let (told, over) = residual("inplace");
+        assert_eq!(over, 65, "{told:?}");
+        assert_eq!(told, ["0 results in place, 0 B less made; 65 were in place already"]);
+    }
+
+    #[test]
+    fn a_fused_chain_writes_in_place_what_its_parts_did() {
+        // of 33 ReLUs in place and 16 sums in place, 16 are a kernel of both
+        assert_eq!(residual("fusion").1, residual("none").1 - 16);
+    }
 }

@@ -48,7 +48,6 @@ use crate::graph::plan::{ConvSpace, Release};
 use crate::params::{ParamDoc, ParamError, Params, REPEATS_MAX, doc};
 use crate::rates::Rates;
 use crate::registry::BoxedSource;
-use crate::rng::Rng;
 
 /// Pages that come, if nobody says.
 const PAGES_DRAWN: usize = 200;
@@ -168,7 +167,7 @@ fn times(params: &Params, seed: u64) -> Result<Box<dyn Iterator<Item = Nanos> + 
         _ => Some(params.count("pages", 1..=REPEATS_MAX)? as usize),
     };
     let speed = params.number("speed", 1e-6..=1e6)?;
-    let mut drawn = Arrivals::from_params(params, Rng::new(seed, "ocr.arrivals"))?;
+    let mut drawn = Arrivals::from_params(params, seed, "ocr.arrivals")?;
     let Some(log) = arrivals::trace(params)? else {
         return Ok(Box::new((0..most.unwrap_or(PAGES_DRAWN)).map(move |_| drawn.next())));
     };
