@@ -89,7 +89,7 @@ fn times_pass_midnight_and_each_other() {
     assert_eq!(read(log).0, ["@0", "@1500000000", "@1500000000", "@2500000000"]);
     assert_eq!(
         error("1,00:00:05.0,free,0x0,1,0\n1,00:00:03.9,free,0x0,1,0\n"),
-        "t: line 3: found a time 1100000000 ns before that of the line above, expected times that go back by a second at most"
+        "t: line 3: found a time 1.100 s before that of the line above, expected times that go back by a second at most"
     );
 }
 
