@@ -1,12 +1,13 @@
 //! Published figures with enough conditions to be equal, one function a row: the rows of kind "exact" of the project's list of published tables, and the direction of
 //! some of kind "shape". Conditions and sources stand at each.
 //!
-//! Not here: R8 is in the tests of `serving.elastic_pages`, which look inside a page.
+//! Not here: R8 is in the tests of `serving.elastic_pages`, which look inside a page. R2 (vllm-project/vllm#2031: 7449 blocks, 7351 once what others hold is counted) does not
+//! say how much was held; ours with the difference set aside would give the difference back whatever it does.
 
 mod shared;
 
 use vramlab::inputs;
-use vramlab::papers::{ROOMY, Rounded, cache_blocks, cache_blocks_between, program};
+use vramlab::papers::{ROOMY, Rounded, cache_blocks_between, program};
 use vramlab::row::Row;
 use vramlab_sim::op::Op;
 use vramlab_sim::source::{Answered, Step};
@@ -42,19 +43,6 @@ fn r1_a_cache_is_what_the_rest_leaves() {
     assert!((least..=most).contains(&3852), "{least} to {most} blocks");
     // no wider than what four rounded sizes leave open: 0.009 + 3 × 0.01 GiB, and a granule for each
     assert!(most - least <= (0.039 * GIB as f64) as u64 / MIB + 8, "{least} to {most} blocks");
-}
-
-/// vllm-project/vllm#2031: what others hold of the card was not counted before: 7449 → 7351 blocks (Llama-2-7B, A100-80GB), 31,615 → 20,865 (70B on four). Fewer,
-/// by exactly what is counted.
-#[test]
-fn r2_memory_of_others_that_is_counted_makes_fewer_blocks() {
-    let model = Model::find("llama-2-7b").expect("a model");
-    let (weights, block) = (model.weight_bytes(), 16 * model.token_bytes());
-    let before = cache_blocks(80 * GIB, 0.9, &[weights], model.token_bytes()).expect("runs");
-    let counted = (7449 - 7351) * block;
-    let others = [weights, counted];
-    let after = cache_blocks(80 * GIB, 0.9, &others, model.token_bytes()).expect("runs");
-    assert_eq!(before - after, 7449 - 7351);
 }
 
 /// ROCm/legacy-rocm-build#6333: logits of 17,000 and 19,000 tokens of 303,872 bytes take segments of 4.812 and 5.379 GiB; nothing is in use after, all is cached.
@@ -285,6 +273,10 @@ fn s10_weights_by_bytes_of_a_parameter() {
     assert_eq!(full, 2 * half);
     // GPT-2's 124,439,808 parameters
     assert_eq!(full / 4, 124_439_808);
+    let bytes = weights(&format!("{phase},precision=fp32,passes=int8"));
+    let saved = 1.0 - bytes as f64 / full as f64;
+    println!("s10: weights of 8 bits save {:.2} %", 100.0 * saved);
+    assert!(saved > 0.74 && saved < 0.75, "{saved}");
 }
 
 /// CPython before 3.10: arenas of 256 KiB, pools of 4 KiB; later 1 MiB and 16 KiB. A pool of objects of 512 bytes has 48 bytes of its own.
