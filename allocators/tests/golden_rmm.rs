@@ -5,7 +5,7 @@ mod golden_cases;
 mod rmm_model;
 mod rmm_subject;
 
-use golden_cases::{Subject, golden};
+use golden_cases::{Subject, golden, golden_called};
 use rmm_model::Model;
 use rmm_subject::Rmm;
 
@@ -17,13 +17,13 @@ fn golden_rmm() {
 /// 26.08 records more events, and is the same in all else.
 #[test]
 fn golden_rmm_26_08() {
-    golden("rmm", |case| Some(Box::new(Rmm::new(case, "26.08")?)));
+    golden_called("golden_rmm_26_08", "rmm", |case| Some(Box::new(Rmm::new(case, "26.08")?)));
 }
 
 /// What the random cases below are held to is itself held to the recordings.
 #[test]
 fn golden_rmm_of_the_model() {
-    golden("rmm", |case| Some(Box::new(Model::new(case)?)));
+    golden_called("golden_rmm_of_the_model", "rmm", |case| Some(Box::new(Model::new(case)?)));
 }
 
 /// Small devices and pools, so that lists are merged, growth is halved and refused, and superblocks change hands.

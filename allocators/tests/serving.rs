@@ -45,7 +45,7 @@ fn progress_every_request_is_answered_or_refused_whatever_the_settings() {
     for setting in [
         "",
         "async_scheduling=false",
-        "enable_chunked_prefill=false,max_num_batched_tokens=4096",
+        "enable_chunked_prefill=false,max_model_len=4096",
         "scheduler_reserve_full_isl=false",
         "scheduler_reserve_full_isl=false,async_scheduling=false,max_num_batched_tokens=64",
         "long_prefill_token_threshold=100,max_num_batched_tokens=300",
@@ -97,14 +97,20 @@ fn a_refusal_stands_in_the_figures_with_its_numbers() {
     assert!(words.contains("blocks needed, 2 free"), "{words}");
 }
 
+/// It kept the budget that chunks allow, and refused every longer prompt.
 #[test]
-fn without_chunks_a_prompt_that_no_step_can_take_is_refused_with_its_numbers() {
-    let long = format!("{CROWD},requests=1,prompt_median=3000,prompt_sigma=0");
-    let (whole, report) = served("serving.paged", &format!("{long},enable_chunked_prefill=false"));
-    let words = "3000 tokens were not found in the cache; expected at most 2048";
-    assert_eq!((whole.refused_limit, report.first_oom.as_deref()), (1, Some(words)));
-    assert_eq!((report.ooms, report.invalid_sizes), (0, 1));
+fn without_chunks_a_step_takes_the_longest_prompt_and_a_smaller_budget_is_refused() {
+    let long = format!(
+        "{CROWD},requests=1,prompt_median=3000,prompt_sigma=0,enable_chunked_prefill=false"
+    );
     assert_eq!(served("serving.paged", &long).0.finished, 1);
+    let workload = find("llm").expect("a workload");
+    let rates = Rates::of(&profile::device("a100-80gb").expect("a device"));
+    let source = |params: &str| workload.source(&format!("{long},{params}"), 0, &rates);
+    let small = source("max_model_len=4096,max_num_batched_tokens=2048").err();
+    let why = small.expect("it is refused").to_string();
+    assert!(why.contains("2048") && why.contains("4096 (max_model_len) or more"), "{why}");
+    assert!(source("max_model_len=2048,max_num_batched_tokens=2048").is_ok());
 }
 
 /// It preempted all others, one after the other, each time that it was asked for one token more.
@@ -112,7 +118,7 @@ fn without_chunks_a_prompt_that_no_step_can_take_is_refused_with_its_numbers() {
 fn a_request_that_outgrows_the_cache_is_refused_and_preempts_nobody() {
     let long = format!("{CROWD},prompt_median=90,prompt_sigma=0,output_median=20,output_sigma=0");
     let (served, report) = served("serving.paged:max_model_len=100", &long);
-    assert_eq!((served.refused, served.finished, served.preemptions), (60, 0, 60));
+    assert_eq!((served.refused, served.finished, served.preemptions), (60, 0, 0));
     let words = report.first_oom.expect("the words of it");
     assert_eq!(words, "a sequence of 101 tokens; the cache takes at most 100");
 }

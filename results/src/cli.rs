@@ -66,6 +66,8 @@ enum Command {
     Advise(commands::advise::AdviseArgs),
     /// One page for a browser: timeline of buffers, map of segments, what helps
     Report(commands::report::ReportArgs),
+    /// A picture of a run for print (SVG): memory over time, map of addresses, segments, sizes, latencies, capacity, bars
+    Figure(commands::figure::FigureArgs),
     /// Will it fit: what a model or recording needs of devices, by allocator, and the largest batch
     Fit(commands::fit::FitArgs),
     /// An out-of-memory message, or a memory summary, in plain words: what happened, and what to try
@@ -82,6 +84,8 @@ enum Command {
     Sweep(commands::sweep::SweepArgs),
     /// Joins the shards of a sweep, and checks that each cell is there once
     Merge(commands::merge::MergeArgs),
+    /// What criterion measured (target/criterion), as tables and pictures
+    BenchSummary(commands::bench_summary::BenchArgs),
     /// Writes a recording as our JSON Lines
     Convert(commands::convert::ConvertArgs),
     /// Prints a completion script for a shell
@@ -127,6 +131,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Inspect(args)) => commands::inspect::run(&args, common),
         Some(Command::Advise(args)) => commands::advise::run(&args, common),
         Some(Command::Report(args)) => commands::report::run(&args, common),
+        Some(Command::Figure(args)) => commands::figure::run(&args, common),
         Some(Command::Fit(args)) => commands::fit::run(&args, common),
         Some(Command::Explain(args)) => commands::explain::run(&args, common),
         Some(Command::Measured(args)) => commands::measured::run(&args, common),
@@ -134,6 +139,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Tables(args)) => commands::tables::run(&args, common),
         Some(Command::Sweep(args)) => commands::sweep::run(&args, common),
         Some(Command::Merge(args)) => commands::merge::run(&args, common),
+        Some(Command::BenchSummary(args)) => commands::bench_summary::run(&args, common),
         Some(Command::Convert(args)) => commands::convert::run(&args, common),
         Some(Command::Completions { shell }) => commands::completions(shell),
     }

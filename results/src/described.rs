@@ -1,5 +1,6 @@
 //! Files that have nothing to be replayed, in figures: requests to a server, sizes of pages, states of an allocator.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Serialize, Serializer};
@@ -96,25 +97,61 @@ fn requests<R: std::io::Read>(
     if let Some(last) = last {
         one.figure("last arrival", last.0, "ns");
     }
+    if last.is_none() && count > 0 {
+        one.remarks.push("no times of arrival in it: a server that serves it draws them (parameters arrivals, rate)".to_owned());
+    }
     one.figure("prompt tokens", prompts.sum, "tokens");
-    one.figure("longest prompt", prompts.most, "tokens");
+    let lengths = [
+        ("median prompt", prompts.quantile(50)),
+        ("P95 of prompts", prompts.quantile(95)),
+        ("longest prompt", Some(prompts.most)),
+    ];
+    one.lengths(&lengths);
     one.figure("output tokens", outputs.sum, "tokens");
-    one.figure("longest output", outputs.most, "tokens");
+    let lengths = [
+        ("median output", outputs.quantile(50)),
+        ("P95 of outputs", outputs.quantile(95)),
+        ("longest output", Some(outputs.most)),
+    ];
+    one.lengths(&lengths);
     one.figure("prompt tokens with known text", known, "tokens");
     one.figure("requests with measured times", measured, "requests");
     Ok(one)
 }
 
+/// Most different lengths that are told apart; with more, there are no quantiles.
+const LENGTHS_MAX: usize = 1 << 20;
+
 #[derive(Default)]
 struct Span {
     sum: u64,
     most: u64,
+    count: u64,
+    /// How many have each length.
+    lengths: BTreeMap<u64, u64>,
 }
 
 impl Span {
     fn add(&mut self, value: u64) {
         self.sum = self.sum.saturating_add(value);
         self.most = self.most.max(value);
+        self.count += 1;
+        if self.lengths.len() <= LENGTHS_MAX {
+            *self.lengths.entry(value).or_default() += 1;
+        }
+    }
+
+    /// The length that so many of a hundred do not pass (nearest rank); none of no lengths, or of too many different ones.
+    fn quantile(&self, percent: u64) -> Option<u64> {
+        if self.lengths.len() > LENGTHS_MAX {
+            return None;
+        }
+        let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
+        let mut seen = 0;
+        self.lengths.iter().find_map(|(length, count)| {
+            seen += u128::from(*count);
+            (seen >= rank).then_some(*length)
+        })
     }
 }
 
@@ -184,7 +221,14 @@ fn dump(dump: &bfc::BfcDump) -> Described {
     if let Some(allocations) = stats.allocations {
         one.figure("requests so far", allocations, "requests");
     }
-    one.figure("regions", dump.regions.len() as u64, "");
+    match dump.regions.len() {
+        // dumps of older versions have no lines of regions
+        0 if !dump.chunks.is_empty() => {
+            one.figure("regions, by chunks that touch", touching(dump).len() as u64, "");
+        }
+        0 => {}
+        regions => one.figure("regions", regions as u64, ""),
+    }
     let row = |bin: &bfc::Bin| {
         let sizes =
             [bin.bytes, bin.bytes_in_use, bin.requested].map(|size| Cell::Bytes(size.bytes));
@@ -201,6 +245,14 @@ fn dump(dump: &bfc::BfcDump) -> Described {
     one
 }
 
+/// The chunks in address order, cut where one does not touch the next.
+fn touching(dump: &bfc::BfcDump) -> Vec<Vec<bfc::Chunk>> {
+    let mut chunks = dump.chunks.clone();
+    chunks.sort_unstable_by_key(|chunk| chunk.address);
+    let touch = |a: &bfc::Chunk, b: &bfc::Chunk| a.address.checked_add(a.size) == Some(b.address);
+    chunks.chunk_by(touch).map(<[bfc::Chunk]>::to_vec).collect()
+}
+
 /// What of a dump holds nothing that was asked for, where bins and chunks are told. A region goes back as a whole or not at all, and chunks
 /// that touch are taken for one region's.
 fn bfc_causes(dump: &bfc::BfcDump) -> Vec<(&'static str, u64)> {
@@ -210,12 +262,10 @@ fn bfc_causes(dump: &bfc::BfcDump) -> Vec<(&'static str, u64)> {
     if requested > 0 && used >= requested {
         causes.push(("in use beyond what was asked for", used - requested));
     }
-    let mut chunks = dump.chunks.clone();
-    chunks.sort_unstable_by_key(|chunk| chunk.address);
-    let touch = |a: &bfc::Chunk, b: &bfc::Chunk| a.address.checked_add(a.size) == Some(b.address);
-    let regions = chunks.chunk_by(touch).filter(|region| region.iter().any(|c| c.in_use));
-    let free = regions.flatten().filter(|chunk| !chunk.in_use).map(|chunk| chunk.size);
-    if !chunks.is_empty() {
+    let regions = touching(dump);
+    let lived_in = regions.iter().filter(|region| region.iter().any(|c| c.in_use));
+    let free = lived_in.flatten().filter(|chunk| !chunk.in_use).map(|chunk| chunk.size);
+    if !regions.is_empty() {
         causes.push(("free beside what lives in its region", free.fold(0, u64::saturating_add)));
     }
     causes
@@ -275,6 +325,14 @@ impl Described {
         self.figures.push(Figure { name, value, unit });
     }
 
+    fn lengths(&mut self, lengths: &[(&'static str, Option<u64>)]) {
+        for (name, tokens) in lengths {
+            if let Some(tokens) = tokens {
+                self.figure(name, *tokens, "tokens");
+            }
+        }
+    }
+
     /// For people.
     pub fn page(&self, markdown: bool) -> String {
         let heading = if markdown { "### " } else { "" };
@@ -284,6 +342,7 @@ impl Described {
         for figure in &self.figures {
             let (value, unit) = match figure.unit {
                 "B" => (mib(figure.value), "MiB"),
+                "ns" => readable(figure.value),
                 unit => (figure.value.to_string(), unit),
             };
             grid.row(vec![figure.name.to_owned(), value, unit.to_owned()]);
@@ -304,6 +363,17 @@ impl Described {
         }
         text
     }
+}
+
+/// A time in the unit that suits it.
+fn readable(ns: u64) -> (String, &'static str) {
+    const UNITS: [(f64, &str); 5] =
+        [(86.4e12, "days"), (3.6e12, "h"), (1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    let fits = UNITS.iter().find(|(unit, _)| ns as f64 >= 2.0 * unit);
+    fits.map_or_else(
+        || (ns.to_string(), "ns"),
+        |(unit, name)| (format!("{:.3}", ns as f64 / unit), *name),
+    )
 }
 
 impl Table {

@@ -176,12 +176,12 @@ impl Opened {
         }
     }
 
-    /// What does not add up in it.
+    /// What does not add up in it, as far as it was read: of a log that is read while it runs, all after a run.
     pub fn warnings(&self) -> &[String] {
         match self {
             Self::Trace { .. } => &[],
             Self::Snapshot(snapshot) => &snapshot.warnings,
-            Self::Log(log) => &log.warnings,
+            Self::Log(log) => log.warnings(),
         }
     }
 

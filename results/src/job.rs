@@ -6,6 +6,7 @@ use vramlab_allocators::fit::{About, Fit, FitError, Instances, fit};
 use vramlab_allocators::{Spec, find};
 use vramlab_sim::device::SimMachine;
 use vramlab_sim::engine::{Observer, RunError, Setup, run};
+use vramlab_sim::report::Report;
 use vramlab_sim::source::Source;
 use vramlab_sim::units::Bytes;
 
@@ -241,6 +242,19 @@ pub fn run_pair(
     place: &Place,
     observer: Option<&mut dyn Observer>,
 ) -> Result<Row, Failure> {
+    run_reported(input, spec, place, observer).map(|(row, _)| row)
+}
+
+/// The same, with the engine's whole report of a pair that ran to its end.
+///
+/// # Errors
+/// As [`run_pair`].
+pub fn run_reported(
+    input: &Input<'_>,
+    spec: &Spec,
+    place: &Place,
+    observer: Option<&mut dyn Observer>,
+) -> Result<(Row, Option<Report>), Failure> {
     let strategy = find(&spec.strategy().name).map_err(Failure::usage)?;
     let mut row = blank(input, spec, place);
     row.notes = (strategy.inert)(&spec.strategy().options);
@@ -249,7 +263,7 @@ pub fn run_pair(
         Ok(Fit::Fits(Instances { strategies, caches, locking, .. })) => {
             (strategies, caches, locking)
         }
-        Ok(Fit::Not(why)) => return Ok(row.skipped(why)),
+        Ok(Fit::Not(why)) => return Ok((row.skipped(why), None)),
         Err(FitError::Spec(error)) => return Err(Failure::usage(error)),
         Err(FitError::Source(error)) => return Err(Failure::input(error)),
         Err(FitError::Make(failure)) => return Err(failure),
@@ -273,13 +287,13 @@ pub fn run_pair(
             if report.kv.is_some() && !strategy.is_cache() {
                 row.notes.push(IN_BUFFERS.to_owned());
             }
-            Ok(row.fill(&report, input.warm_up))
+            Ok((row.fill(&report, input.warm_up), Some(report)))
         }
         Err(
             error @ (RunError::Driver { .. }
             | RunError::Strategy { .. }
             | RunError::Livelock { .. }),
-        ) => Ok(row.ended(error.to_string())),
+        ) => Ok((row.ended(error.to_string()), None)),
         Err(error) => Err(input.bad(&error)),
     }
 }

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`advise`] | settings searched and proved, rewrites of a recording, cards |
 //! | [`analysis`] | what happened in a run: lives, categories, causes of fragmentation |
+//! | [`bench`] | what criterion measured, as tables |
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |
 //! | [`explain`] | out-of-memory messages in plain words |
 //! | [`failure`] | errors with their exit codes |
+//! | [`figures`] | pictures for print, SVG: memory over time, maps, latencies, bars |
 //! | [`frame`] | the tidy frame: one row per run and figure, as CSV and Parquet |
 //! | [`fit`] | what a run needs of a device, and the largest batch |
 //! | [`inputs`] | recordings, opened by their content |
@@ -17,7 +19,6 @@
 //! | [`room`] | how large a device a recording needs |
 //! | [`made`] | inputs that workloads make |
 //! | [`measured`] | our models beside what was measured of real runs |
-//! | [`papers`] | small runs whose figures are compared with published ones |
 //! | [`serving`] | our server beside measured runs of real ones |
 //! | [`report`] | a history as one page for a browser |
 //! | [`statistics`] | intervals, warm-up, steady state |
@@ -32,12 +33,14 @@
 
 pub mod advise;
 pub mod analysis;
+pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod described;
 pub mod explain;
 pub mod failure;
+pub mod figures;
 pub mod fit;
 pub mod frame;
 pub mod inputs;
@@ -46,7 +49,6 @@ pub mod least;
 pub mod made;
 pub mod measured;
 pub mod output;
-pub mod papers;
 pub mod per_op;
 pub mod progress;
 pub mod report;

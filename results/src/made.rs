@@ -1,8 +1,11 @@
 //! Inputs that workloads make: name, parameters, seed.
 
+use std::path::Path;
+
 use vramlab_sim::Source;
 use vramlab_workloads::params::{ParamError, Params};
 use vramlab_workloads::rates::Rates;
+use vramlab_workloads::readers::requests::RequestLog;
 use vramlab_workloads::registry::Workload;
 
 use crate::commands::remark;
@@ -25,11 +28,32 @@ pub fn input<'a>(
     Ok(input)
 }
 
-/// Says on standard error which of the given parameters do nothing.
+/// Says on standard error which of the given parameters do nothing, and whether arrivals are drawn that a trace does not tell.
 pub fn remark_idle(workload: &Workload, params: &Params, quiet: bool) {
-    for idle in params.idle().iter().filter(|_| !quiet) {
+    if quiet {
+        return;
+    }
+    for idle in params.idle() {
         remark(&format!("vramlab: {}: {idle}", workload.name));
     }
+    if let Some(trace) = untimed(workload, params) {
+        remark(&format!(
+            "vramlab: {}: {trace} has no times of arrival: they are drawn (arrivals={}, rate={} requests/s)",
+            workload.name,
+            params.text("arrivals"),
+            params.text("rate")
+        ));
+    }
+}
+
+/// The trace of a server, if it has no times. One that cannot be read is told of where it is used.
+fn untimed<'p>(workload: &Workload, params: &'p Params) -> Option<&'p str> {
+    let takes = |name: &str| workload.params.iter().any(|doc| doc.name == name);
+    if !workload.carries.sequences || !["trace", "arrivals", "rate"].into_iter().all(takes) {
+        return None;
+    }
+    let trace = Some(params.text("trace")).filter(|trace| *trace != "none")?;
+    RequestLog::read(Path::new(trace)).is_ok_and(|log| !log.timed()).then_some(trace)
 }
 
 /// The same, of which nothing is known before it is run.

@@ -18,7 +18,7 @@ pub const SCHEMA: u32 = 1;
 pub const MARKS_KEPT: usize = 1000;
 
 /// Figures at a mark of the workload: bytes then, and highest bytes up to then, of the device that was current.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Mark {
     pub name: String,
@@ -312,6 +312,11 @@ impl Row {
         self.utilisation = f.utilisation();
         self.fragmentation = f.fragmentation();
         self.kv = report.kv.as_ref().map(KvRow::new);
+        if let Some((said, used)) = report.kv.and_then(|kv| kv.token_bytes_differ) {
+            self.notes.push(format!(
+                "keys and values of a token take {used} B in the cache (token_bytes), {said} B as the workload says"
+            ));
+        }
         self.internal_frag =
             report.kv.as_ref().map_or_else(|| f.internal_frag(), KvFigures::internal_frag);
         self.external_frag = report.external_frag;
@@ -360,7 +365,10 @@ impl Row {
         if !report.served.as_ref().is_some_and(nobody) {
             return;
         }
-        let no_blocks = report.kv.is_some_and(|kv| kv.blocks_used.peak + kv.blocks_free == 0);
+        // a cache may have no blocks for other reasons, which its refusal tells
+        let full = report.first_oom.as_deref().is_none_or(|words| words.ends_with(" 0 free"));
+        let no_blocks =
+            full && report.kv.is_some_and(|kv| kv.blocks_used.peak + kv.blocks_free == 0);
         let (model, capacity) = (Bytes(report.total.requested.peak), Bytes(self.capacity));
         self.notes.push(match &report.first_oom {
             _ if no_blocks => format!(

@@ -68,6 +68,47 @@ fn a_damaged_file_is_refused_by_its_name() {
     assert!(other.contains(".parquet"), "{other}");
 }
 
+/// Bytes flipped anywhere, and cuts anywhere: each is told, and nothing panics.
+#[test]
+fn a_damaged_parquet_file_never_panics() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("frame.parquet");
+    Frame::of(&runs()).expect("frame").write(&path).expect("written");
+    let whole = std::fs::read(&path).expect("read");
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let told = |bytes: &[u8], what: &str| {
+        std::fs::write(&path, bytes).expect("written");
+        let read = std::panic::catch_unwind(|| Frame::read(&path));
+        let read = read.unwrap_or_else(|_| panic!("{what}: a panic"));
+        let message = read.err().unwrap_or_else(|| panic!("{what}: read as if whole")).message;
+        let words = ["frame.parquet: ", "make it again"];
+        assert!(words.iter().all(|word| message.contains(word)), "{what}: {message}");
+    };
+    for at in (0..whole.len()).step_by(7).chain(whole.len() - 12..whole.len()) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << random(8);
+        told(&bytes, &format!("byte {at}"));
+    }
+    for _ in 0..200 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random(8) {
+            let at = random(bytes.len());
+            bytes[at] = bytes[at].wrapping_add(1 + random(255) as u8);
+        }
+        bytes.truncate(1 + random(whole.len()));
+        if bytes != whole {
+            told(&bytes, "several");
+        }
+    }
+    told(&[], "empty");
+    told(&[whole.as_slice(), &[0]].concat(), "one byte more");
+}
+
 #[test]
 fn groups_over_seeds_have_means_and_student_intervals() {
     let frame = Frame::of(&runs()).expect("frame");

@@ -89,12 +89,13 @@ fn who_is_over_a_limit_is_not_out_of_memory() {
         let counts = counts.map(|key| found[0]["served"][key].as_u64().expect("a number"));
         (counts, found[0]["outcome"].as_str().expect("a word").to_owned(), found[0].clone())
     };
-    // long prompts are longer than a slot, and than a step without chunks
-    let (counts, outcome, row) = run(&["--strategy", "serving.contiguous_max"]);
+    // long prompts are longer than a slot, and than what the server takes
+    let (counts, outcome, row) = run(&["--strategy", "serving.contiguous_max:max_model_len=2048"]);
     let over = [long, 0, 70 - long];
     assert!(long > 3);
     assert_eq!((counts, outcome.as_str(), &row["ooms"]), (over, "ok", &0.into()));
-    let unchunked = ["--strategy", "serving.paged", "--set", "enable_chunked_prefill=false"];
+    let unchunked =
+        ["--strategy", "serving.paged", "--set", "enable_chunked_prefill=false,max_model_len=2048"];
     let (counts, outcome, _) = run(&unchunked);
     assert_eq!((counts, outcome.as_str()), (over, "ok"));
     // the weights alone are over the cache's share

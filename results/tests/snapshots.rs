@@ -6,7 +6,7 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::pickle::{Event, Held, frame, snapshot};
+use support::pickle::{Event, Frame, Held, frame, snapshot};
 use support::{Folder, call, of_kind, rows};
 
 const MIB: u64 = 1 << 20;
@@ -128,7 +128,7 @@ const SLOT: u64 = 8 * MIB;
 
 /// A training of a million entries from 300 stacks, a dozen frames each.
 fn million() -> Vec<u8> {
-    let stacks: Vec<(String, Vec<(String, u64, String)>)> = (0..300_u64)
+    let stacks: Vec<(String, Vec<Frame>)> = (0..300_u64)
         .map(|n| {
             let inner = |depth: u64| {
                 (

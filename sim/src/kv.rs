@@ -57,6 +57,10 @@ pub struct NewSequence<'a> {
     pub waits: bool,
     /// Bytes of a token in all layers, where the workload says so. The first sequence decides for the run.
     pub token_bytes: Option<u64>,
+    /// Layers of the model, where the workload says so. As the bytes of a token, the first sequence decides.
+    pub layers: Option<u64>,
+    /// Tokens that no sequence passes, where the workload says so: the context length. The first sequence decides.
+    pub longest: Option<u64>,
 }
 
 /// What further tokens of a sequence ask for: all get slots, or none does.

@@ -18,7 +18,7 @@ use vramlab_sim::kv::{
     Admitted, Below, KvCache, KvError, KvUsage, MoreTokens, NewSequence, Sequence, SlotRange,
 };
 
-use super::options::{ARENA, TOKEN, TokenBytes, count};
+use super::options::{ARENA, TOKEN, TokenBytes, positive};
 use super::sequences::Sequences;
 use crate::options::{OptionDoc, Options};
 use crate::registry::{MadeCache, Status, Strategy};
@@ -42,21 +42,32 @@ pub const POW2: Strategy = Strategy::cache(
 
 const LENGTH: OptionDoc = OptionDoc {
     name: "max_model_len",
-    default: "2048",
+    default: "as the workload says, or 2048",
     help: "tokens that each sequence reserves; longer ones are refused",
 };
+/// Tokens of that, where neither the workload nor the option says.
+const LENGTH_USUAL: u64 = 2048;
 const MAX_OPTIONS: &[OptionDoc] = &[LENGTH, TOKEN, ARENA];
 const POW2_OPTIONS: &[OptionDoc] = &[TOKEN, ARENA];
 
 fn max(options: &Options) -> MadeCache {
     options.check(MAX.name, MAX_OPTIONS)?;
-    let length = count(options, &LENGTH, 2048)?;
-    Ok(Box::new(Contiguous::new(Some(length), TokenBytes::parse(options)?)))
+    let length = Length::Greatest(positive(options, LENGTH.name)?);
+    Ok(Box::new(Contiguous::new(length, TokenBytes::parse(options)?)))
 }
 
 fn pow2(options: &Options) -> MadeCache {
     options.check(POW2.name, POW2_OPTIONS)?;
-    Ok(Box::new(Contiguous::new(None, TokenBytes::parse(options)?)))
+    Ok(Box::new(Contiguous::new(Length::Doubling, TokenBytes::parse(options)?)))
+}
+
+/// How many tokens a sequence reserves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Length {
+    /// As many as any may come to: the option's, or what the first sequence says, or the usual ones. Decided by the first sequence.
+    Greatest(Option<u64>),
+    /// As many as it needs, up to the next power of two.
+    Doubling,
 }
 
 /// A sequence's buffer.
@@ -71,8 +82,7 @@ struct Buffer {
 /// Sequences in buffers.
 #[derive(Debug)]
 pub(crate) struct Contiguous {
-    /// Tokens that each reserves; `None`: as many as it needs, up to the next power of two.
-    length: Option<u64>,
+    length: Length,
     bytes: TokenBytes,
     live: Sequences<Buffer>,
     tokens: u64,
@@ -83,7 +93,7 @@ pub(crate) struct Contiguous {
 }
 
 impl Contiguous {
-    pub(super) fn new(length: Option<u64>, bytes: TokenBytes) -> Self {
+    pub(super) fn new(length: Length, bytes: TokenBytes) -> Self {
         let live = Sequences::default();
         Self { length, bytes, live, tokens: 0, slots: 0, placed: 0, copied: 0 }
     }
@@ -91,9 +101,11 @@ impl Contiguous {
     /// Tokens to reserve for a sequence of so many.
     fn capacity(&self, tokens: u64) -> Result<u64, KvError> {
         match self.length {
-            Some(limit) if tokens > limit => Err(KvError::TooLong { tokens, limit }),
-            Some(length) => Ok(length),
-            None => tokens.checked_next_power_of_two().ok_or_else(too_large),
+            Length::Greatest(limit) => {
+                let limit = limit.unwrap_or(LENGTH_USUAL);
+                if tokens > limit { Err(KvError::TooLong { tokens, limit }) } else { Ok(limit) }
+            }
+            Length::Doubling => tokens.checked_next_power_of_two().ok_or_else(too_large),
         }
     }
 
@@ -127,6 +139,9 @@ impl KvCache for Contiguous {
     fn begin(&mut self, below: &mut Below<'_>, new: &NewSequence<'_>) -> Result<Admitted, KvError> {
         if let Some(bytes) = self.bytes.undecided(new.token_bytes) {
             self.bytes.decide(bytes);
+            if let Length::Greatest(length) = &mut self.length {
+                *length = length.or(new.longest.filter(|longest| *longest > 0));
+            }
         }
         let capacity = self.capacity(new.tokens.saturating_add(new.headroom.unwrap_or(0)))?;
         let tokens = new.now(new.tokens)?;
@@ -219,6 +234,24 @@ mod tests {
         bench.begin(2, 1);
         let third = bench.ask(&NewSequence { tokens: 1, ..NewSequence::default() });
         assert!(third.as_ref().is_err_and(KvError::is_refusal), "{third:?}");
+    }
+
+    /// It kept 2048 tokens of its own, and refused what other caches served.
+    #[test]
+    fn max_reserves_what_the_workload_says_unless_the_spec_says_otherwise() {
+        let model = NewSequence {
+            tokens: 1,
+            token_bytes: Some(MIB),
+            longest: Some(30),
+            ..NewSequence::default()
+        };
+        for (spec, length) in
+            [("serving.contiguous_max", 30), ("serving.contiguous_max:max_model_len=20", 20)]
+        {
+            let mut bench = Bench::new(spec, 250 * MIB);
+            assert!(bench.ask(&model).is_ok());
+            assert_eq!(bench.usage().slots, length, "{spec}");
+        }
     }
 
     #[test]

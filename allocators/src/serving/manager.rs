@@ -215,7 +215,7 @@ impl<P: Pool> Manager<P> {
 impl<P: Pool> KvCache for Manager<P> {
     fn begin(&mut self, below: &mut Below<'_>, new: &NewSequence<'_>) -> Result<Admitted, KvError> {
         if let Some(bytes) = self.bytes.undecided(new.token_bytes) {
-            self.pool.start(below, bytes.saturating_mul(self.rules.block_size))?;
+            self.pool.start(below, bytes.saturating_mul(self.rules.block_size), new.layers)?;
             self.bytes.decide(bytes);
         }
         self.check_length(new.tokens)?;

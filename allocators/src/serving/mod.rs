@@ -33,5 +33,8 @@ pub(crate) use options::ARENA;
 
 /// Makes any allocator a cache: sequences are buffers of it that double when they are outgrown.
 pub(crate) fn any_allocator() -> Box<dyn KvCache> {
-    Box::new(contiguous::Contiguous::new(None, options::TokenBytes::usual()))
+    Box::new(contiguous::Contiguous::new(
+        contiguous::Length::Doubling,
+        options::TokenBytes::usual(),
+    ))
 }

@@ -1,6 +1,7 @@
 //! Options that several caches have.
 
-use vramlab_sim::kv::TOKEN_BYTES;
+use vramlab_sim::allocator::AllocError;
+use vramlab_sim::kv::{KvError, TOKEN_BYTES};
 
 use crate::options::{OptionDoc, OptionError, Options};
 
@@ -15,6 +16,13 @@ pub(super) const TOKEN: OptionDoc = OptionDoc {
     default: "as the workload says, or 131072",
     help: "bytes of keys and values of a token in all layers: 2 x layers x KV heads x head size x bytes of a value",
 };
+pub(super) const LAYERS: OptionDoc = OptionDoc {
+    name: "num_layers",
+    default: "as the workload says, or 32",
+    help: "layers of the model; where the workload says how many, only that",
+};
+/// Layers, where neither the workload nor an option says; [`TOKEN_BYTES`] are of so many.
+const LAYERS_USUAL: u64 = 32;
 pub(super) const UTILIZATION: OptionDoc = OptionDoc {
     name: "gpu_memory_utilization",
     default: "0.92",
@@ -52,6 +60,22 @@ impl TokenBytes {
     /// 0 before the first sequence.
     pub(super) const fn get(&self) -> u64 {
         self.decided
+    }
+}
+
+/// Layers of the model: the option's, or what the first sequence says, or the usual ones.
+///
+/// # Errors
+/// A bad setting, if the option and the workload say different numbers.
+pub(super) fn layers(option: Option<u64>, said: Option<u64>) -> Result<u64, KvError> {
+    match (option, said.filter(|said| *said > 0)) {
+        (Some(option), Some(said)) if option != said => {
+            let why = format!(
+                "option num_layers={option}: the workload's model has {said} layers; leave the option out, or choose another model"
+            );
+            Err(AllocError::BadSetting(why.into()).into())
+        }
+        (option, said) => Ok(option.or(said).unwrap_or(LAYERS_USUAL)),
     }
 }
 

@@ -154,7 +154,12 @@ impl BlockPool {
 }
 
 impl Pool for BlockPool {
-    fn start(&mut self, below: &mut Below<'_>, block_bytes: u64) -> Result<(), KvError> {
+    fn start(
+        &mut self,
+        below: &mut Below<'_>,
+        block_bytes: u64,
+        _layers: Option<u64>,
+    ) -> Result<(), KvError> {
         let blocks = self.count(below, block_bytes)?;
         let Some(bytes) = block_bytes.checked_mul(u64::from(blocks)) else {
             let why = "the cache's blocks together pass 2^64 bytes";

@@ -32,8 +32,13 @@ pub struct Run {
 
 /// Blocks of one size; each has a count of holders, and may be found by its content.
 pub trait Pool: Send {
-    /// Gets ready for blocks of this size, before the first sequence.
-    fn start(&mut self, below: &mut Below<'_>, block_bytes: u64) -> Result<(), KvError>;
+    /// Gets ready for blocks of this size, before the first sequence, which may say how many layers the model has.
+    fn start(
+        &mut self,
+        below: &mut Below<'_>,
+        block_bytes: u64,
+        layers: Option<u64>,
+    ) -> Result<(), KvError>;
 
     /// Blocks, with those that are never handed out; their numbers are below this.
     fn blocks(&self) -> u32;

@@ -122,10 +122,19 @@ pub(crate) fn origin(machine: &SimMachine, address: Address) -> (RangeKind, u32,
 ///
 /// Prints `golden_<system>: N of N cases, M ops, 0 differences`.
 pub(crate) fn golden(system: &str, subject: impl Fn(&Case) -> Option<Box<dyn Subject>>) {
-    run(&format!("golden_{system} (committed)"), &shared_folder::committed(system), &subject);
+    golden_called(&format!("golden_{system}"), system, subject);
+}
+
+/// The same under another name.
+pub(crate) fn golden_called(
+    name: &str,
+    system: &str,
+    subject: impl Fn(&Case) -> Option<Box<dyn Subject>>,
+) {
+    run(&format!("{name} (committed)"), &shared_folder::committed(system), &subject);
     match shared_folder::shared(&format!("golden/{system}")) {
-        Some(folder) => run(&format!("golden_{system}"), &folder, &subject),
-        None => println!("golden_{system}: skipped, no shared folder"),
+        Some(folder) => run(name, &folder, &subject),
+        None => println!("{name}: skipped, no shared folder"),
     }
 }
 
@@ -141,6 +150,7 @@ fn run(name: &str, folder: &Path, subject: &impl Fn(&Case) -> Option<Box<dyn Sub
             Some(difference) => firsts.push(format!("{}: {difference}", case.name)),
         }
     }
+    shared_folder::keep(name, cases, equal, ops, firsts.len());
     println!("{name}: {equal} of {cases} cases, {ops} ops, {} differences", firsts.len());
     assert!(cases > 0, "expected cases in {}, found none", folder.display());
     assert!(firsts.is_empty(), "first difference of each case:\n{}", firsts.join("\n"));

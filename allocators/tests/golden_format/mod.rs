@@ -49,6 +49,7 @@ fn run(name: &str, root: &Path, make: &impl Fn(&Case) -> Result<Box<dyn GoldenSu
             Case::load(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         totals.add(compare(&case, make(&case)));
     }
+    shared_folder::keep(name, totals.cases, totals.equal, totals.ops, totals.differences);
     println!("{name}: {totals}");
     for first in &totals.firsts {
         println!("{first}");

@@ -19,6 +19,22 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Leaves what a golden test found for `vramlab tables measured_golden`: `NAME.json` in the folder `VRAMLAB_GOLDEN`, or in `target/tmp`.
+pub(crate) fn keep(name: &str, cases: usize, equal: usize, ops: usize, differences: usize) {
+    let name = name.replace(" (committed)", "_committed");
+    let folder = std::env::var_os("VRAMLAB_GOLDEN").map(PathBuf::from);
+    let Some(folder) = folder.or_else(|| option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from))
+    else {
+        return;
+    };
+    let text = format!(
+        "{{\"cases\":{cases},\"equal\":{equal},\"ops\":{ops},\"differences\":{differences}}}\n"
+    );
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(folder.join(format!("{name}.json")), text));
+    written.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+}
+
 /// The committed choice of a golden set.
 pub(crate) fn committed(system: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(system)

@@ -35,6 +35,21 @@ impl Causes {
         ]
     }
 
+    /// Each with the name of its field, in the order of the rules.
+    pub const fn by_key(&self) -> [(&'static str, u64); 9] {
+        [
+            ("rounding", self.rounding),
+            ("unsplit_remainder", self.unsplit_remainder),
+            ("waiting", self.waiting),
+            ("wrong_pool", self.wrong_pool),
+            ("wrong_stream", self.wrong_stream),
+            ("cached", self.cached),
+            ("split_remainder", self.split_remainder),
+            ("pinned", self.pinned),
+            ("outside", self.outside),
+        ]
+    }
+
     /// Reserved less requested.
     pub fn total(&self) -> u64 {
         self.named().iter().map(|(_, bytes)| bytes).sum()

@@ -106,7 +106,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
         broke |= advice.tried.iter().any(|trial| trial.row.broke());
         if let Some(lives) = &lives {
             let categories = Categories::of(lives, input);
-            let markdown = common.format == Format::Markdown;
+            let markdown = common.format != Format::Table;
             let subject = if several { format!("{}: ", input.name) } else { String::new() };
             let seen = text::Seen { input, lives, categories: &categories };
             if common.format == Format::Json {
@@ -117,7 +117,7 @@ pub fn run(args: &AdviseArgs, common: &Common) -> Outcome {
                     page += &evidence::text(&seen, &advice, &family, markdown)?;
                 }
                 page += &format!("{subject}{}\n", answer::answer(&seen, &advice));
-                print(&page)?;
+                print(&common.format.words(|_| page))?;
             }
         }
         all.extend(advice.tried);

@@ -161,7 +161,7 @@ fn compare(args: &CompareArgs, common: &Common, examples: bool) -> Outcome {
     };
     let tables = once(&rows, &idle);
     let shown = match common.format {
-        Format::Table | Format::Markdown => &tables,
+        Format::Table | Format::Markdown | Format::Latex => &tables,
         Format::Json | Format::Csv => &rows,
     };
     print(&render(shown, common.format, false))?;

@@ -59,8 +59,9 @@ pub fn run(args: &ExplainArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&explanation.messages),
         Format::Csv => to_csv(&explanation.messages),
-        Format::Table => page::page(&explanation, false),
-        Format::Markdown => page::page(&explanation, true),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| page::page(&explanation, markdown))
+        }
     })?;
     if explanation.beyond > 0 && !common.quiet {
         remark(&format!(

@@ -70,8 +70,8 @@ pub fn run(args: &FitArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&rows),
         Format::Csv => to_csv(&rows),
-        Format::Table | Format::Markdown => {
-            table(&rows, workload.is_some(), args, common.format == Format::Markdown)
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| table(&rows, workload.is_some(), args, markdown))
         }
     })?;
     Ok(Code::Done)

@@ -16,7 +16,7 @@ use vramlab_workloads::readers::recording::Entries;
 
 use self::subject::Subject;
 use super::passes::Model;
-use super::{model, print, program};
+use super::{model, print, program, remark};
 use crate::advise::climb::Climb;
 use crate::analysis::inspection::{Fragmentation, Made, Peak, When, Window, told};
 use crate::analysis::recorded::{failure_at_end, judge_end};
@@ -89,7 +89,7 @@ enum Around {
     Oom,
 }
 
-fn parse_when(text: &str) -> Result<When, String> {
+pub(super) fn parse_when(text: &str) -> Result<When, String> {
     match text {
         "peak" => Ok(When::Peak),
         "oom" => Ok(When::Oom),
@@ -175,10 +175,9 @@ pub fn run(args: &InspectArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&all),
         Format::Csv => to_csv(&all),
-        Format::Table | Format::Markdown => {
-            let markdown = common.format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             all.iter().map(|one| text::page(one, args.top, markdown)).collect::<Vec<_>>().join("\n")
-        }
+        }),
     })?;
     Ok(Code::Done)
 }
@@ -292,8 +291,13 @@ fn inspect(
         }
         all.push(one);
     }
-    if all.is_empty() {
-        return Err(Failure::input(format!("{}: no history and no segments in it", opened.name())));
+    // As for replay, that is no bad input: the program had not asked for anything.
+    if all.is_empty() && args.diff.is_some() {
+        return Err(no_history(file));
+    }
+    if all.is_empty() && !common.quiet {
+        let name = opened.name();
+        remark(&format!("vramlab: {name}: no history and no segments in it: nothing to show"));
     }
     Ok(Found::Histories(all))
 }
@@ -332,10 +336,9 @@ fn others(all: &[Described], common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(all),
         Format::Csv => to_csv(all),
-        Format::Table | Format::Markdown => {
-            let markdown = common.format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             all.iter().map(|one| one.page(markdown)).collect::<Vec<_>>().join("\n")
-        }
+        }),
     })?;
     Ok(Code::Done)
 }

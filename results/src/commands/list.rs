@@ -49,14 +49,13 @@ pub fn run(args: &ListArgs, common: &Common) -> Outcome {
     let text = match common.format {
         Format::Json => to_json(&records.into_iter().flat_map(|(_, r)| r).collect::<Vec<_>>()),
         Format::Csv => to_csv(&records.into_iter().flat_map(|(_, r)| r).collect::<Vec<_>>()),
-        Format::Table | Format::Markdown => {
-            let markdown = common.format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             records
                 .iter()
                 .map(|(kind, r)| grid(*kind, r, args.options, markdown))
                 .collect::<Vec<_>>()
                 .join("\n")
-        }
+        }),
     };
     print(&text)?;
     Ok(Code::Done)

@@ -72,7 +72,6 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     for (name, why) in &left_out {
         remark(&format!("vramlab: left out: {name}: {why}"));
     }
-    let markdown = common.format == Format::Markdown;
     if args.buffers {
         let mut rows = Vec::new();
         for setup in &setups {
@@ -85,7 +84,9 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
         print(&match common.format {
             Format::Json => to_json(&differ),
             Format::Csv => to_csv(&differ),
-            Format::Table | Format::Markdown => buffers(&rows, &differ, markdown),
+            Format::Table | Format::Markdown | Format::Latex => {
+                common.format.words(|markdown| buffers(&rows, &differ, markdown))
+            }
         })?;
         return runs::end(&bad, false, false, Code::Done);
     }
@@ -93,7 +94,9 @@ pub fn run(args: &MeasuredArgs, common: &Common) -> Outcome {
     print(&match common.format {
         Format::Json => to_json(&rows),
         Format::Csv => to_csv(&rows),
-        Format::Table | Format::Markdown => peaks(&rows, markdown),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| peaks(&rows, markdown))
+        }
     })?;
     runs::end(&bad, false, false, Code::Done)
 }
@@ -125,7 +128,9 @@ fn served(folders: &[&PathBuf], common: &Common) -> Result<(), Failure> {
     print(&match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
-        Format::Table | Format::Markdown => table::print(&lines, common.format == Format::Markdown),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| table::print(&lines, markdown))
+        }
     })
 }
 

@@ -66,7 +66,7 @@ fn render(summary: &Summary, format: Format) -> String {
     match format {
         Format::Json => to_json(rows),
         Format::Csv => to_csv(rows),
-        Format::Table | Format::Markdown => {
+        Format::Table | Format::Markdown | Format::Latex => {
             let Summary { grid, shards, cells, ended, file } = summary;
             let mut table = Table::new(&[
                 "grid<",
@@ -84,7 +84,7 @@ fn render(summary: &Summary, format: Format) -> String {
             cells.extend(counts);
             cells.push(file.clone());
             table.row(cells);
-            table.print(format == Format::Markdown) + "\n"
+            format.words(|markdown| table.print(markdown) + "\n")
         }
     }
 }

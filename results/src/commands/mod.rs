@@ -1,9 +1,11 @@
 //! One file a command.
 
 pub mod advise;
+pub mod bench_summary;
 pub mod compare;
 pub mod convert;
 pub mod explain;
+pub mod figure;
 pub mod fit;
 pub mod inspect;
 pub mod list;

@@ -162,10 +162,9 @@ pub fn run(args: &CompareArgs, place: &Place, common: &Common) -> Outcome {
     let text = |format: Format| match format {
         Format::Json => to_json(&all),
         Format::Csv => to_csv(&all),
-        Format::Table | Format::Markdown => {
-            let markdown = format == Format::Markdown;
+        Format::Table | Format::Markdown | Format::Latex => format.words(|markdown| {
             tables.iter().map(|gave| table(gave, &asked.place, markdown)).collect()
-        }
+        }),
     };
     print(&text(common.format))?;
     if let Some(out) = &args.out {

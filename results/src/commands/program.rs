@@ -80,25 +80,23 @@ pub fn inspect(asked: &Asked<'_>, common: &Common) -> Outcome {
         let (after, changed) = lines(passes)?;
         programs.push((passes.as_str(), after, changed));
     }
-    let markdown = common.format == Format::Markdown;
     print(&match common.format {
         Format::Json if asked.each => to_json(&kernels(&programs)),
         Format::Csv if asked.each => to_csv(&kernels(&programs)),
         Format::Json => to_json(&operators(asked.name, &programs)),
         Format::Csv => to_csv(&operators(asked.name, &programs)),
-        Format::Table | Format::Markdown => programs
-            .iter()
-            .skip(usize::from(programs.len() > 1))
-            .map(|(passes, after, changed)| {
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
+            let shown = programs.iter().skip(usize::from(programs.len() > 1));
+            let text = |(passes, after, changed): &(&str, Vec<_>, Vec<_>)| {
                 let mut text = page(asked.name, passes, &programs[0].1, after, markdown);
                 text.extend(changed.iter().map(|line| format!("{line}\n")));
                 if asked.each {
                     text += &format!("\n{}\n", each(after, markdown));
                 }
                 text
-            })
-            .collect::<Vec<_>>()
-            .join("\n"),
+            };
+            shown.map(text).collect::<Vec<_>>().join("\n")
+        }),
     })?;
     Ok(Code::Done)
 }

@@ -173,7 +173,7 @@ fn told(histories: &[History], format: Format) -> String {
     match format {
         Format::Json => to_json(&lines()),
         Format::Csv => to_csv(&lines()),
-        Format::Table | Format::Markdown => {
+        Format::Table | Format::Markdown | Format::Latex => format.words(|_| {
             let mut text = String::new();
             for one in histories {
                 text += &format!("{}\n", one.name);
@@ -185,6 +185,6 @@ fn told(histories: &[History], format: Format) -> String {
                 }
             }
             text
-        }
+        }),
     }
 }

@@ -141,7 +141,7 @@ fn render(summary: &Summary, format: Format) -> String {
     match format {
         Format::Json => to_json(rows),
         Format::Csv => to_csv(rows),
-        Format::Table | Format::Markdown => {
+        Format::Table | Format::Markdown | Format::Latex => {
             let Summary { grid, shard, cells, own, ended, file } = summary;
             let mut table = Table::new(&[
                 "grid<",
@@ -167,7 +167,7 @@ fn render(summary: &Summary, format: Format) -> String {
                 count(|e| e.driver_error),
                 file.clone().unwrap_or_else(|| "-".to_owned()),
             ]);
-            table.print(format == Format::Markdown) + "\n"
+            format.words(|markdown| table.print(markdown) + "\n")
         }
     }
 }

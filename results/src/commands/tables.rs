@@ -11,7 +11,7 @@ use crate::output::{Format, to_json};
 use crate::tables::experiment::Experiment;
 use crate::tables::make::{self, Made};
 use crate::tables::store::{self, Store};
-use crate::tables::{built_in, data, text};
+use crate::tables::{built_in, data, latex, record, text};
 
 /// Where tables are written, unless told otherwise.
 const OUT: &str = "vramlab-tables";
@@ -31,6 +31,9 @@ pub struct TablesArgs {
     /// Only this row of the table, and only the runs that it needs; nothing is written.
     #[arg(long, value_name = "N", requires = "names", conflicts_with = "out")]
     row: Option<usize>,
+    /// Writes to results/record/<date>-<machine> of the repository: what is published, with the command; one that was interrupted is gone on with.
+    #[arg(long, conflicts_with_all = ["row", "quick", "out"])]
+    record: bool,
     /// Where tables are written; those that are there and whose inputs did not change are not made again.
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
@@ -50,6 +53,7 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
         .into_iter()
         .map(|name| Ok((name, built_in::find(name)?)))
         .collect::<Result<_, Failure>>()?;
+    let out = if args.record { record::folder()? } else { args.out.clone() };
     let mut broke = false;
     for (asked, experiment) in &experiments {
         let cells = make::cells_of(experiment, args.quick)?;
@@ -59,11 +63,11 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
             print(&rendered(&made, common.format)?)?;
             continue;
         }
-        std::fs::create_dir_all(&args.out)
-            .map_err(|e| Failure::write(&args.out, &e).with_option("--out"))?;
-        let store = Store::new(&args.out, &experiment.file.name);
+        std::fs::create_dir_all(&out).map_err(|e| Failure::write(&out, &e).with_option("--out"))?;
+        let store = Store::new(&out, &experiment.file.name);
         let key = store::key(&experiment.file, &cells, args.quick);
-        let kept = store.kept(&key, experiment.listings.len(), ending(common.format));
+        let parts = (experiment.tables(), experiment.figures.len());
+        let kept = store.kept(&key, parts, ending(common.format));
         if let Some(kept) = kept {
             note(common, &format!("{}: unchanged since it was made", experiment.file.name));
             print(&kept)?;
@@ -77,10 +81,26 @@ pub fn run(args: &TablesArgs, common: &Common) -> Outcome {
         note(common, &format!("{}: {runs} runs in {seconds:.1} s", experiment.file.name));
         print(&rendered(&made, common.format)?)?;
     }
+    if args.record {
+        let title = |(_, experiment): &(&str, Experiment)| {
+            (experiment.file.name.clone(), experiment.title.clone())
+        };
+        let tables: Vec<(String, String)> = experiments.iter().map(title).collect();
+        record::finish(&out, &command(args), &tables)?;
+    }
     if args.row.is_none() {
-        note(common, &format!("written: {}", args.out.display()));
+        note(common, &format!("written: {}", out.display()));
     }
     Ok(if broke { Code::Partial } else { Code::Done })
+}
+
+/// What was asked for, as it can be asked for again.
+fn command(args: &TablesArgs) -> String {
+    let names = match args.names.as_slice() {
+        [] => "--all".to_owned(),
+        names => names.join(" "),
+    };
+    format!("vramlab tables {names} --record")
 }
 
 fn note(common: &Common, text: &str) {
@@ -101,6 +121,7 @@ fn ending(format: Format) -> &'static str {
         Format::Markdown => "md",
         Format::Csv => "csv",
         Format::Json => "json",
+        Format::Latex => "tex",
     }
 }
 
@@ -110,5 +131,6 @@ fn rendered(made: &Made, format: Format) -> Result<String, Failure> {
         Format::Markdown => text::text(&made.page, true),
         Format::Csv => data::csv(&made.page)?,
         Format::Json => to_json(&data::records(&made.page)),
+        Format::Latex => latex::latex(&made.page),
     })
 }

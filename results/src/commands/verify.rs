@@ -55,7 +55,9 @@ pub fn run(
     let text = match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
-        Format::Table | Format::Markdown => table(&lines, common.format == Format::Markdown),
+        Format::Table | Format::Markdown | Format::Latex => {
+            common.format.words(|markdown| table(&lines, markdown))
+        }
     };
     print(&text)?;
     let mismatches: u64 = lines.iter().map(|l| l.check.mismatch_count).sum();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use polars::prelude::{DataFrame, PolarsError, Schema};
 use polars_io::SerReader;
+use polars_io::parquet::write::KeyValueMetadata;
 use polars_io::prelude::{
     CsvReadOptions, CsvWriter, ParquetCompression, ParquetReader, ParquetWriter, SerWriter,
 };
@@ -14,6 +15,10 @@ use polars_io::prelude::{
 use super::{COLUMNS, Frame};
 use crate::failure::Failure;
 use crate::output::Replacement;
+use crate::output::seal::{self, Sealed};
+
+/// Key of the seal in a Parquet file's metadata.
+const KEY: &str = "vramlab.frame";
 
 /// Of a file, by its ending.
 #[derive(Clone, Copy)]
@@ -42,21 +47,38 @@ pub(crate) fn write_data(data: &DataFrame, path: &Path) -> Result<(), Failure> {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| Failure::write(path, &error))?;
     }
-    let mut out = Replacement::create(path)?;
-    let mut data = data.clone(); // the writers want it mutable; its columns are shared
+    let out = Replacement::create(path)?;
     let fail = |error: PolarsError| match error {
         PolarsError::IO { error, .. } => Failure::write(path, &error),
         other => Failure::write(path, &std::io::Error::other(other.to_string())),
     };
     match kind {
-        Kind::Csv => CsvWriter::new(&mut out).finish(&mut data).map_err(fail)?,
+        Kind::Csv => {
+            let mut out = out;
+            // the writer wants it mutable; its columns are shared
+            CsvWriter::new(&mut out).finish(&mut data.clone()).map_err(fail)?;
+            out.flush().map_err(|error| Failure::write(path, &error))?;
+            out.finish()
+        }
         Kind::Parquet => {
-            let writer = ParquetWriter::new(&mut out).with_compression(ParquetCompression::Snappy);
-            writer.set_parallel(false).finish(&mut data).map_err(fail)?;
+            let sealed = Sealed::new(out);
+            let text = format!("{{\"seal\":\"{}\"}}", seal::unsealed());
+            let pairs = vec![(KEY.to_owned(), text)];
+            let mut writer = ParquetWriter::new(&sealed)
+                .with_compression(ParquetCompression::Snappy)
+                .set_parallel(false)
+                .with_key_value_metadata(Some(KeyValueMetadata::from_static(pairs)))
+                .batched(data.schema())
+                .map_err(fail)?;
+            let mut data = data.clone();
+            data.rechunk_mut();
+            writer.write_batch(&data).map_err(fail)?;
+            sealed.begin_end();
+            writer.finish().map_err(fail)?;
+            drop(writer);
+            sealed.seal().map_err(|error| Failure::write(path, &error))?.finish()
         }
     }
-    out.flush().map_err(|error| Failure::write(path, &error))?;
-    out.finish()
 }
 
 impl Frame {
@@ -71,11 +93,14 @@ impl Frame {
     /// Reads what [`Frame::write`] wrote.
     ///
     /// # Errors
-    /// When it cannot be read, is truncated, or has other columns.
+    /// When it cannot be read, is truncated or damaged, was written by another program, or has other columns.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let kind = kind(path)?;
         let bad = |error: &dyn std::fmt::Display| {
-            Failure::input(format!("{}: {error}; expected a frame of vramlab", path.display()))
+            Failure::input(format!(
+                "{}: {error}; expected a frame as vramlab writes it (make it again, or read it from a copy)",
+                path.display()
+            ))
         };
         let mut file = File::open(path).map_err(|error| bad(&error))?;
         let data = match kind {
@@ -87,6 +112,8 @@ impl Frame {
                 options.into_reader_with_file_handle(file).finish()
             }
             Kind::Parquet => {
+                // polars takes a file's word for what is in it, and panics where that is wrong
+                seal::check(&mut file).map_err(|what| bad(&what))?;
                 file.rewind().map_err(|error| bad(&error))?;
                 ParquetReader::new(file).finish()
             }

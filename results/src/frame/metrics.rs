@@ -86,6 +86,7 @@ pub fn of(row: &Row) -> Vec<Metric> {
         all.push(Metric::new("steps", Value::Exact(steps)));
         all.push(Metric::new("step_ns", Value::Exact(ns)));
     }
+    all.extend(turn_p99_ns(row).map(|ns| Metric::new("turn_p99_ns", Value::Exact(ns))));
     let bare = Row { marks: Vec::new(), ..row.clone() };
     if let Ok(Json::Object(fields)) = serde_json::to_value(bare) {
         for (name, value) in fields.iter().filter(|(name, _)| !NO_METRICS.contains(&&***name)) {
@@ -126,6 +127,32 @@ pub fn step_ns(row: &Row) -> Option<(u64, u64)> {
     Some((steps, row.time_ns.checked_sub(begin.time_ns)? / timed))
 }
 
+/// What 99 % of those who wait do not wait longer for (nearest rank): of requests, from their arrival to the end of the answer, where there are any;
+/// else of a model's steps after the first.
+pub fn turn_p99_ns(row: &Row) -> Option<u64> {
+    if let Some(served) = &row.served {
+        return (served.e2e.spread.count > 0).then_some(served.e2e.spread.p99);
+    }
+    if let Some(requests) = &row.request_ns {
+        return Some(requests.p99);
+    }
+    let number =
+        |mark: &Mark| mark.name.strip_prefix("step ")?.split(' ').next()?.parse::<u64>().ok();
+    let mut begins: Vec<(u64, u64)> = Vec::new();
+    for mark in &row.marks {
+        let step = number(mark);
+        if let Some(step) = step.filter(|step| begins.last().is_none_or(|(last, _)| last < step)) {
+            begins.push((step, mark.time_ns));
+        }
+    }
+    let ends = begins.iter().skip(1).map(|(_, time)| *time).chain([row.time_ns]);
+    let took = begins.iter().zip(ends).map(|((_, begin), end)| end.saturating_sub(*begin));
+    let mut took: Vec<u64> = took.skip(usize::from(begins.len() > 1)).collect();
+    took.sort_unstable();
+    let rank = (took.len() * 99).div_ceil(100);
+    took.get(rank.checked_sub(1)?).copied()
+}
+
 /// The unit of a name.
 pub fn unit(name: &str) -> &'static str {
     const RATIOS: [&str; 6] =
@@ -150,6 +177,9 @@ pub fn unit(name: &str) -> &'static str {
     }
     if parts.iter().any(|part| part.ends_with("_ns") || LATENCIES.contains(part)) {
         return "ns";
+    }
+    if parts[0] == "causes" {
+        return "B";
     }
     if RATIOS.contains(&last) {
         return "ratio";
@@ -181,6 +211,8 @@ mod tests {
             ("served.ttft.p50", "ns"),
             ("stall_total_ns", "ns"),
             ("external_frag", "ratio"),
+            ("causes.rounding", "B"),
+            ("turn_p99_ns", "ns"),
             ("kv.hit_rate", "ratio"),
             ("kv.peak_blocks_used", "blocks"),
             ("kv.peak_tokens", "tokens"),
@@ -195,6 +227,18 @@ mod tests {
     fn a_run_that_was_left_out_says_so_and_nothing_else() {
         let left_out = of(&Row::new("a", "b").skipped("no cache"));
         assert_eq!(left_out, [Metric::new("ran", Value::Exact(0))]);
+    }
+
+    #[test]
+    fn the_longest_turns_are_of_steps_where_nobody_asks() {
+        let mark = |name: &str, time_ns| Mark { name: name.to_owned(), time_ns, ..Mark::default() };
+        let mut row = Row::new("a", "b");
+        assert_eq!(turn_p99_ns(&row), None);
+        row.time_ns = 50;
+        row.marks = vec![mark("step 1 forward", 10)];
+        assert_eq!(turn_p99_ns(&row), Some(40), "a first step, if there is no other");
+        row.marks.extend([mark("step 1 update", 12), mark("step 2", 30), mark("step 3", 35)]);
+        assert_eq!(turn_p99_ns(&row), Some(15));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vramlab_sim::Source;
 use vramlab_workloads::readers::bytes::{self, Bytes};
@@ -25,8 +25,10 @@ pub struct LogInput {
     pub path: PathBuf,
     /// The history of each device.
     pub histories: Vec<LogHistory>,
-    /// What does not add up.
-    pub warnings: Vec<String>,
+    /// What does not add up, as far as opening it tells.
+    warnings: Vec<String>,
+    /// And as far as playing it does: times of an RMM log that go back.
+    passed: Arc<OnceLock<String>>,
     /// Bytes that the file's own placement needs, if it has one.
     pub planned_bytes: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl LogInput {
             path: path.to_owned(),
             histories: Vec::new(),
             warnings: Vec::new(),
+            passed: Arc::default(),
             planned_bytes: None,
         };
         match format {
@@ -69,7 +72,7 @@ impl LogInput {
             }
             Format::RmmLog => {
                 let kept = super::open::kept(path, &mut input)?;
-                let timed = source(path, kept.as_deref(), false)?.timed();
+                let timed = source(path, kept.as_deref(), false, Arc::default())?.timed();
                 log.histories.push(LogHistory::new(Played::Rmm { timed, kept }));
             }
             _ => {
@@ -85,6 +88,11 @@ impl LogInput {
             }
         }
         Ok(log)
+    }
+
+    /// What does not add up in it, as far as it was played. Only an RMM log is told of while it is played, and nothing else of it.
+    pub fn warnings(&self) -> &[String] {
+        self.passed.get().map_or(&self.warnings, std::slice::from_ref)
     }
 
     fn take_profile(&mut self, profile: profiler::Profile) -> Result<(), Failure> {
@@ -143,7 +151,9 @@ impl LogInput {
                     Input { origin, times, ..Input::new(name, Box::new(make)) }
                 }
                 Played::Rmm { kept, .. } => {
-                    let open = move || source(&self.path, kept.as_deref(), keep_times);
+                    let open = move || {
+                        source(&self.path, kept.as_deref(), keep_times, Arc::clone(&self.passed))
+                    };
                     let make =
                         move || -> Result<Box<dyn Source + '_>, Failure> { Ok(Box::new(open()?)) };
                     let line = move |op| {
@@ -177,10 +187,13 @@ fn source<'a>(
     path: &Path,
     kept: Option<&'a [u8]>,
     keep_times: bool,
+    passed: Arc<OnceLock<String>>,
 ) -> Result<rmm::RmmSource<Box<dyn Read + 'a>>, Failure> {
     let input: Box<dyn Read + 'a> = match kept {
         Some(content) => Box::new(content),
         None => Box::new(bytes::open(path).map_err(Failure::input)?),
     };
-    rmm::RmmSource::new(input, &path.display().to_string(), keep_times).map_err(Failure::input)
+    rmm::RmmSource::new(input, &path.display().to_string(), keep_times)
+        .map(|source| source.telling(passed))
+        .map_err(Failure::input)
 }

@@ -1,7 +1,9 @@
 //! How rows become text. stdout is data; words about the run go to stderr or below a table.
 
 mod file;
+pub mod latex;
 mod records;
+pub(crate) mod seal;
 
 use clap::ValueEnum;
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
@@ -22,6 +24,18 @@ pub enum Format {
     Csv,
     /// A table for a document.
     Markdown,
+    /// Tables for LaTeX with booktabs.
+    Latex,
+}
+
+impl Format {
+    /// Words and tables for people, which `make` makes plain or as Markdown.
+    pub fn words(self, make: impl FnOnce(bool) -> String) -> String {
+        match self {
+            Self::Latex => latex::of_markdown(&make(true)),
+            _ => make(self == Self::Markdown),
+        }
+    }
 }
 
 /// A table in the making: a column is left-aligned if its title ends with `<`.

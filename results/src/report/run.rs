@@ -267,10 +267,10 @@ struct Stretch {
 }
 
 /// Rule `places`.
-struct Stretches(Vec<Stretch>);
+pub(crate) struct Stretches(Vec<Stretch>);
 
 impl Stretches {
-    fn of(placed: &[(u64, u64)], states: &[(u64, Judged)]) -> Self {
+    pub(crate) fn of(placed: &[(u64, u64)], states: &[(u64, Judged)]) -> Self {
         let segments = states.iter().flat_map(|(_, judged)| &judged.segments);
         let mut all: Vec<(u64, u64)> = segments.map(|one| (one.address, one.size)).collect();
         all.extend(placed);
@@ -290,7 +290,7 @@ impl Stretches {
         Self(list)
     }
 
-    fn place(&self, address: u64) -> u64 {
+    pub(crate) fn place(&self, address: u64) -> u64 {
         let at = self.0.partition_point(|stretch| stretch.begin <= address);
         let Some(stretch) = at.checked_sub(1).map(|at| &self.0[at]) else { return 0 };
         stretch.place + (address - stretch.begin)

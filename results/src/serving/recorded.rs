@@ -76,6 +76,13 @@ pub fn is_runs(path: &Path) -> bool {
         .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|e| named(&e.file_name()))))
 }
 
+/// What a measured run is read from, by its file of requests; any other file alone.
+pub fn files(name: &str) -> Vec<String> {
+    let of = |stem: &str| ["_meta.json", "_timeseries.csv"].map(|ending| format!("{stem}{ending}"));
+    let beside = name.strip_suffix(REQUESTS).into_iter().flat_map(of);
+    std::iter::once(name.to_owned()).chain(beside).collect()
+}
+
 /// All runs of a folder, by name; or the one of a file of requests.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //! | rule | what it says | source |
 //! |---|---|---|
 //! | `interval` | mean ± t(n − 1, 0.975) · s / √n, with s the sample standard deviation: it covers the expected value in 95 of 100 such samples, if the values are independent and near normal | Law, Simulation Modeling and Analysis (5th ed.) 4.5 |
+//! | `told` | tables for people leave out an interval of fewer than [`TOLD_MIN`] values, and one of times, sizes or counts that reaches below zero, and say so | - |
 
 /// t(n, 0.975) for n degrees of freedom, from 1 (Student 1908; any table).
 const T_975: [f64; 30] = [
@@ -12,6 +13,14 @@ const T_975: [f64; 30] = [
 ];
 /// The normal distribution's, to which it falls.
 const Z_975: f64 = 1.959_964;
+
+/// Fewest values whose interval is told: of two it is thirteen times as wide as they are apart, near enough.
+pub const TOLD_MIN: usize = 3;
+
+/// Does an interval of a figure that is never negative say anything? One that reaches below zero has too few values behind it, or such that are far from normal.
+pub fn tells(value: f64, half: f64) -> bool {
+    half <= value
+}
 
 /// A mean and half the width of its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +75,11 @@ mod tests {
         assert!((found.half - 3.182 * 2.581_989 / 2.0).abs() < 1e-5, "{found:?}");
         assert_eq!(Interval::of(&[1.0]), None);
         assert_eq!(Interval::of(&[3.0, 3.0]), Some(Interval { mean: 3.0, half: 0.0 }));
+    }
+
+    #[test]
+    fn an_interval_that_reaches_below_zero_tells_nothing() {
+        assert!(tells(169.0, 169.0) && tells(0.0, 0.0) && !tells(169.0, 376.0));
     }
 
     /// t(40) is 2.0211, t(120) is 1.9799.

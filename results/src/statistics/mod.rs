@@ -10,6 +10,6 @@ mod interval;
 pub mod steady;
 mod warm_up;
 
-pub use interval::Interval;
+pub use interval::{Interval, TOLD_MIN, tells};
 pub use steady::{Estimate, Estimates, Steady};
 pub use warm_up::WarmUp;

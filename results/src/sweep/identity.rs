@@ -9,8 +9,8 @@ use std::path::Path;
 
 use super::grid::{Entry, Grid, Keyed, What};
 use super::recordings::Recordings;
-use super::seal;
 use crate::failure::Failure;
+use crate::output::seal;
 
 /// Rises when the numbers of cells come to mean something else.
 const FORM: u32 = 1;

@@ -16,7 +16,6 @@
 //! | [`plan`] | cells by their numbers |
 //! | [`run`] | many cells at a time, handed over in order |
 //! | [`shard`] | a part of a sweep |
-//! | `seal` | a file that says if it is damaged |
 //! | [`sheet`] | the Parquet file of a part or of the whole |
 //! | [`store`] | parts while a shard runs; going on after an interruption |
 //! | [`merge`] | shards joined and checked |
@@ -30,7 +29,6 @@ pub mod merge;
 pub mod plan;
 pub mod recordings;
 pub mod run;
-mod seal;
 pub mod shard;
 pub mod sheet;
 pub mod store;

@@ -12,11 +12,11 @@ use polars_io::parquet::write::{KeyValueMetadata, StatisticsOptions};
 use polars_io::prelude::{ParquetCompression, ParquetReader, ParquetWriter};
 use serde::{Deserialize, Serialize};
 
-use super::seal::{self, Sealed};
 use super::shard::Shard;
 use crate::failure::Failure;
 use crate::frame::{Frame, Run};
 use crate::output::Replacement;
+use crate::output::seal::{self, Sealed};
 
 /// Rows of a group. Some thousand cells: what a reader must hold at a time.
 pub const GROUP_ROWS: usize = 1 << 16;

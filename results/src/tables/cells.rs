@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use vramlab_allocators::Spec;
+use vramlab_allocators::{STRATEGIES, Spec};
 use vramlab_sim::units::Bytes;
 use vramlab_workloads::registry;
 
 use super::experiment::{Axis, Experiment, RunSpec, Source};
+use super::{files, program};
 use crate::cli::parse_spec;
 use crate::failure::Failure;
 
@@ -28,6 +29,10 @@ pub enum What {
     Ops(String),
     /// A JSON file of figures that were recorded.
     Facts(String),
+    /// What was measured of a set-up or a server.
+    Measured(String),
+    /// A snapshot that says where the real allocator placed what.
+    Verify(String),
 }
 
 /// A run, without its seed.
@@ -47,12 +52,16 @@ pub struct Cell {
     pub capacity: Option<Bytes>,
     /// How many seeds, from 0.
     pub seeds: u64,
-    /// Search for the least capacity too.
-    pub min_capacity: bool,
+    /// Search for the least capacity too, of so many first seeds.
+    pub min_capacity: u64,
+    /// Add the causes of fragmentation.
+    pub causes: bool,
     /// Add the graph's figures.
     pub graph: bool,
     /// Left out with `--quick`.
     pub skipped: bool,
+    /// The name of its value on each axis.
+    pub axes: BTreeMap<String, String>,
     /// Where in the file.
     pub at: usize,
 }
@@ -94,16 +103,24 @@ pub fn cells(experiment: &Experiment, quick: bool) -> Result<Vec<Cell>, Failure>
 /// An axis with the place that its value has in an id.
 type Values = Vec<(String, String)>;
 
-fn values(axis: &Axis) -> Values {
-    match axis {
+fn values(field: &str, axis: &Axis) -> Values {
+    let given: Values = match axis {
         Axis::One(one) => vec![(one.text(), one.text())],
         Axis::List(list) => list.iter().map(|one| (one.text(), one.text())).collect(),
         Axis::Named(named) => named.iter().map(|(name, one)| (name.clone(), one.text())).collect(),
-    }
+    };
+    let each = given.into_iter().flat_map(|(name, value)| match field {
+        "strategy" if value == "all" => {
+            STRATEGIES.iter().map(|one| (one.name.to_owned(), one.name.to_owned())).collect()
+        }
+        "trace" | "facts" | "measured" | "verify" if value.contains('*') => files::listed(&value),
+        _ => vec![(name, value)],
+    });
+    each.collect()
 }
 
 /// Letters, digits and `_` of a value's name.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -115,24 +132,28 @@ fn expand(
     all: &mut Vec<Cell>,
 ) -> Result<(), Failure> {
     let mut axes: Vec<(String, Values, bool)> = Vec::new();
-    let mut add = |name: &str, axis: &Axis| {
-        axes.push((name.to_owned(), values(axis), !matches!(axis, Axis::One(_))));
+    let mut add = |name: &str, axis: &Axis, field: &str| {
+        let values = values(field, axis);
+        let crossed = !matches!(axis, Axis::One(_)) || values.len() > 1;
+        axes.push((name.to_owned(), values, crossed));
     };
     let mut set = run.set.clone();
     if quick {
         set.extend(run.quick.set.clone());
     }
-    set.iter().for_each(|(name, axis)| add(name, axis));
+    set.iter().for_each(|(name, axis)| add(name, axis, "set"));
     let fields = [
         ("trace", &run.trace),
         ("facts", &run.facts),
+        ("measured", &run.measured),
+        ("verify", &run.verify),
         ("passes", &run.passes),
         ("strategy", &run.strategy),
         ("device", &run.device),
         ("capacity", &run.capacity),
     ];
     for (name, axis) in fields.iter().filter_map(|(name, axis)| Some((*name, axis.as_ref()?))) {
-        add(name, axis);
+        add(name, axis, name);
     }
     for (name, values, crossed) in &axes {
         if values.is_empty() {
@@ -187,14 +208,23 @@ fn cell(
         return Err(bad(&"expected an id of letters, digits and _, with {…} for axes only"));
     }
     let value = |name: &str| chosen.get(name).map(|(_, value)| (*value).to_owned());
-    let what = match (&run.workload, value("trace"), &run.ops, value("facts")) {
-        (Some(name), None, None, None) => {
-            workload(run, quick, name, chosen).map_err(|e| bad(&e))?
-        }
-        (None, Some(trace), None, None) => What::Trace(trace),
-        (None, None, Some(ops), None) => What::Ops(ops.join("\n")),
-        (None, None, None, Some(facts)) => What::Facts(facts),
-        _ => return Err(bad(&"expected one of workload, trace, ops and facts")),
+    let mut kinds: Vec<What> = Vec::new();
+    if let Some(name) = &run.workload {
+        kinds.push(workload(run, quick, name, chosen).map_err(|e| bad(&e))?);
+    }
+    if let Some(ops) = &run.ops {
+        kinds.push(What::Ops(program::text(ops).map_err(|e| bad(&e))?));
+    }
+    type OfFile = fn(String) -> What;
+    let of_file: [(&str, OfFile); 4] = [
+        ("trace", What::Trace),
+        ("facts", What::Facts),
+        ("measured", What::Measured),
+        ("verify", What::Verify),
+    ];
+    kinds.extend(of_file.into_iter().filter_map(|(name, what)| value(name).map(what)));
+    let (Some(what), true) = (kinds.pop(), kinds.is_empty()) else {
+        return Err(bad(&"expected one of workload, trace, ops, facts, measured and verify"));
     };
     if !matches!(what, What::Workload { .. }) {
         if !run.set.is_empty() || run.passes.is_some() {
@@ -217,9 +247,19 @@ fn cell(
         device: value("device"),
         capacity: capacity.map_err(|e| bad(&e))?,
         seeds,
-        min_capacity: run.min_capacity,
+        min_capacity: run
+            .quick
+            .min_capacity
+            .filter(|_| quick)
+            .unwrap_or(run.min_capacity)
+            .of(seeds),
+        causes: run.causes,
         graph: run.graph,
         skipped: quick && run.quick.skip,
+        axes: chosen
+            .iter()
+            .map(|(axis, (name, _))| ((*axis).to_owned(), (*name).to_owned()))
+            .collect(),
         at,
         id,
         label,

@@ -7,9 +7,10 @@ use vramlab_allocators::options::nearest;
 use vramlab_sim::driver::CALL_NAMES;
 
 use super::cells::{Cell, matches};
-use super::experiment::{Experiment, ListingSpec, RowSpec, Source};
+use super::experiment::{Experiment, ListingSpec, Over, RowSpec, Source};
 use super::expression::Expression;
 use super::rule::{Judge, Rule, Verdict};
+use super::{figures, matrix};
 use crate::failure::Failure;
 use crate::frame::Run;
 use crate::statistics::Interval;
@@ -54,6 +55,8 @@ pub struct Claim {
 pub struct Listing {
     /// What it shows.
     pub title: String,
+    /// What the labels are: `run`, or the axis of a matrix.
+    pub label: String,
     /// Words under it.
     pub about: String,
     /// Names of the figures.
@@ -67,9 +70,18 @@ pub struct Listing {
 /// A row whose texts are read.
 struct Ready<'a> {
     row: &'a RowSpec,
-    parts: Vec<Expression>,
     judge: Judge<'a>,
-    targets: Vec<&'a Cell>,
+    /// The runs that it is about with their figures; one without a run, if it names its runs itself.
+    targets: Vec<(Option<&'a Cell>, Vec<Expression>)>,
+}
+
+/// In the figure of a row about several runs: what the `*` of its pattern stands for, so that it can name another run beside each.
+const STAR: &str = "{*}";
+
+/// What the only `*` of a pattern stands for in `id`.
+fn star<'a>(pattern: &str, id: &'a str) -> Option<&'a str> {
+    let (before, after) = pattern.split_once('*').filter(|(_, after)| !after.contains('*'))?;
+    id.strip_prefix(before)?.strip_suffix(after)
 }
 
 /// Texts, rules and run ids of all rows, checked before anything is run.
@@ -78,14 +90,34 @@ struct Ready<'a> {
 /// With file and line.
 pub fn check(experiment: &Experiment, cells: &[Cell]) -> Result<(), Failure> {
     for row in &experiment.rows {
-        ready(&experiment.file, row.as_ref(), cells)?;
+        if because(&experiment.file, row.as_ref())?.is_none() {
+            ready(&experiment.file, row.as_ref(), cells)?;
+        }
     }
     for listing in &experiment.listings {
         let at = listing.span().start;
         found(&experiment.file, at, &listing.as_ref().runs, cells)?;
         columns(&experiment.file, listing.as_ref())?;
     }
-    Ok(())
+    experiment.matrices.iter().try_for_each(|spec| matrix::check(&experiment.file, spec, cells))?;
+    figures::check(experiment, cells)
+}
+
+/// Why a row is not run, if it says so; one that does has neither runs nor figure nor rule.
+fn because<'a>(file: &Source, row: &'a RowSpec) -> Result<Option<&'a str>, Failure> {
+    let (figure, rule) = (row.figure.as_ref(), row.rule.as_ref());
+    let at = || file.text.find(&row.claim).unwrap_or(0);
+    match &row.because {
+        Some(why) if figure.is_empty() && rule.is_empty() && row.each.is_empty() => Ok(Some(why)),
+        Some(_) => {
+            let message = "a row with because has no each, figure or rule: nothing is run for it";
+            Err(file.bad(at(), message))
+        }
+        None if figure.is_empty() || rule.is_empty() => {
+            Err(file.bad(at(), "expected a figure and a rule, or because"))
+        }
+        None => Ok(None),
+    }
 }
 
 /// Each column of a listing has one figure and a name of its own, beside that of the half width that may stand next to it.
@@ -93,7 +125,7 @@ fn columns(file: &Source, listing: &ListingSpec) -> Result<(), Failure> {
     let mut names = vec!["run".to_owned()];
     for column in &listing.columns {
         let at = column.figure.span().start;
-        if parse(file, &column.figure)?.len() > 1 {
+        if parse(file, at, column.figure.as_ref())?.len() > 1 {
             return Err(file.bad(at, "a column has one figure, without <"));
         }
         let both = [column.name.clone(), format!("{}, half", column.name)];
@@ -106,20 +138,20 @@ fn columns(file: &Source, listing: &ListingSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-fn parse(file: &Source, figure: &Spanned<String>) -> Result<Vec<Expression>, Failure> {
-    let parts = figure.as_ref().split('<').map(|part| {
-        Expression::parse(part).map_err(|e| {
-            file.bad(figure.span().start, format!("the figure {:?}: {e}", part.trim()))
-        })
-    });
-    parts.collect()
+fn parse(file: &Source, at: usize, figure: &str) -> Result<Vec<Expression>, Failure> {
+    figure.split('<').map(|part| parse_part(file, at, part)).collect()
+}
+
+pub(super) fn parse_part(file: &Source, at: usize, part: &str) -> Result<Expression, Failure> {
+    Expression::parse(part).map_err(|e| file.bad(at, format!("the figure {:?}: {e}", part.trim())))
 }
 
 fn rule(file: &Source, text: &Spanned<String>) -> Result<Rule, Failure> {
     text.as_ref().parse().map_err(|e: String| file.bad(text.span().start, e))
 }
 
-fn found<'a>(
+/// The runs of these ids, each once.
+pub(super) fn found<'a>(
     file: &Source,
     at: usize,
     patterns: &[String],
@@ -144,34 +176,60 @@ fn found<'a>(
 }
 
 /// The cell that a name begins with, and the metric behind it.
-fn split<'a, 'c>(name: &'a str, cells: &'c [Cell]) -> Option<(&'c Cell, &'a str)> {
+pub(super) fn split<'a, 'c>(name: &'a str, cells: &'c [Cell]) -> Option<(&'c Cell, &'a str)> {
     let (id, metric) = name.split_once('.')?;
     Some((cells.iter().find(|cell| cell.id == id)?, metric))
 }
 
 fn ready<'a>(file: &Source, row: &'a RowSpec, cells: &'a [Cell]) -> Result<Ready<'a>, Failure> {
-    let at = row.figure.span().start;
-    let parts = parse(file, &row.figure)?;
+    let (at, figure) = (row.figure.span().start, row.figure.as_ref());
     let judge = Judge {
         rule: rule(file, &row.rule)?,
         refuted: row.refuted.as_ref().map(|text| rule(file, text)).transpose()?,
         assumes: row.assumes.as_deref(),
     };
     let in_order = judge.rule == Rule::InOrder;
-    if (parts.len() > 1) != in_order || judge.refuted == Some(Rule::InOrder) {
+    if figure.contains('<') != in_order || judge.refuted == Some(Rule::InOrder) {
         return Err(
             file.bad(at, "a figure with < goes with rule = \"in order\", and only with it; refuted takes another")
         );
     }
-    let targets = found(file, at, &row.each, cells)?;
-    for name in parts.iter().flat_map(Expression::names) {
-        if targets.is_empty() && split(name, cells).is_none() {
-            let id = name.split('.').next().unwrap_or_default();
-            let hint = nearest(id, cells.iter().map(|cell| cell.id.as_str()));
-            return Err(file.bad(at, format!("{name}: no run is called {id:?}; {hint}")));
+    if row.over.is_some() && (in_order || row.each.is_empty()) {
+        return Err(file.bad(at, "over goes with each, and not with rule = \"in order\""));
+    }
+    if row.each.is_empty() {
+        let parts = parse(file, at, figure)?;
+        for name in parts.iter().flat_map(Expression::names) {
+            if split(name, cells).is_none() {
+                let id = name.split('.').next().unwrap_or_default();
+                let hint = nearest(id, cells.iter().map(|cell| cell.id.as_str()));
+                return Err(file.bad(at, format!("{name}: no run is called {id:?}; {hint}")));
+            }
+        }
+        return Ok(Ready { row, judge, targets: vec![(None, parts)] });
+    }
+    let of = |cell: &'a Cell| {
+        let beside = row.each.iter().find_map(|pattern| star(pattern, &cell.id));
+        let figure = beside.map_or_else(|| figure.clone(), |text| figure.replace(STAR, text));
+        Ok((Some(cell), parse(file, at, &figure)?))
+    };
+    let targets = found(file, at, &row.each, cells)?.into_iter().map(of);
+    Ok(Ready { row, judge, targets: targets.collect::<Result<_, Failure>>()? })
+}
+
+/// One figure of several runs, or why one of them has none.
+fn together(over: Over, targets: &[Target]) -> Target {
+    let mut all: Vec<Figure> = Vec::new();
+    for target in targets {
+        match &target.figures {
+            Ok(figures) => all.extend(figures),
+            Err(reason) => return Target { label: String::new(), figures: Err(reason.clone()) },
         }
     }
-    Ok(Ready { row, parts, judge, targets })
+    let means: Vec<f64> = all.iter().map(|figure| figure.mean).collect();
+    let seeds = all.iter().map(|figure| figure.seeds).max().unwrap_or(1);
+    let figure = Figure { mean: over.of(&means), half: None, seeds };
+    Target { label: String::new(), figures: Ok(vec![figure]) }
 }
 
 /// Ids of the runs that the row of this number (from 1) needs.
@@ -183,21 +241,45 @@ pub fn needs(
     cells: &[Cell],
     row: &RowSpec,
 ) -> Result<Vec<String>, Failure> {
+    if because(&experiment.file, row)?.is_some() {
+        return Ok(Vec::new());
+    }
     let ready = ready(&experiment.file, row, cells)?;
-    let names = ready.parts.iter().flat_map(Expression::names);
-    let named = names.filter_map(|name| split(name, cells)).map(|(cell, _)| cell);
-    Ok(named.chain(ready.targets).map(|cell| cell.id.clone()).collect())
+    let of = |(target, parts): &(Option<&Cell>, Vec<Expression>)| {
+        let names = parts.iter().flat_map(Expression::names);
+        let named = names.filter_map(|name| split(name, cells)).map(|(cell, _)| cell.id.clone());
+        named.chain(target.map(|cell| cell.id.clone())).collect::<Vec<_>>()
+    };
+    Ok(ready.targets.iter().flat_map(of).collect())
 }
 
 /// What the runs gave, by id.
 pub struct Given<'a> {
-    file: &'a Source,
-    cells: &'a [Cell],
+    pub(super) file: &'a Source,
+    pub(super) cells: &'a [Cell],
     runs: BTreeMap<&'a str, Vec<&'a Run>>,
 }
 
+/// What is not there, by the reason.
+#[derive(Default)]
+struct Missing(Vec<(String, Vec<String>)>);
+
+impl Missing {
+    fn add(&mut self, what: &str, reason: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(what.to_owned()),
+            None => self.0.push((reason, vec![what.to_owned()])),
+        }
+    }
+
+    fn lines(self) -> Vec<String> {
+        let line = |(reason, what): (String, Vec<String>)| format!("{}: {reason}", what.join(", "));
+        self.0.into_iter().map(line).collect()
+    }
+}
+
 /// Why a figure has no value.
-enum Absent {
+pub(super) enum Absent {
     /// A run did not run.
     NotRun(String),
     /// A mistake in the file.
@@ -229,7 +311,7 @@ impl<'a> Given<'a> {
                 return Err(Absent::Bad(self.file.bad(at, format!("{name}: no such run"))));
             }
         };
-        let runs = self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let runs = self.runs(cell);
         let Some(run) = runs.get(seed).or(runs.first().filter(|_| runs.len() == 1)) else {
             if runs.is_empty() {
                 return Err(Absent::NotRun(format!("run {} was not asked for", cell.id)));
@@ -253,23 +335,40 @@ impl<'a> Given<'a> {
         if metric.strip_prefix("driver_calls.").is_some_and(|call| CALL_NAMES.contains(&call)) {
             return Ok(0.0); // only calls that were made are there
         }
+        if metric == "min_capacity" {
+            let why = format!(
+                "run {}: no least device was searched for, or none is large enough",
+                cell.id
+            );
+            return Err(Absent::NotRun(why));
+        }
         let hint = nearest(metric, run.metrics.iter().map(|metric| metric.name.as_str()));
         let message = format!("run {} has no figure {metric:?}; {hint}", cell.id);
         Err(Absent::Bad(self.file.bad(at, message)))
     }
 
-    /// The figure of an expression, over seeds.
-    fn figure(
+    /// The runs of a cell, by seed.
+    pub(super) fn runs(&self, cell: &Cell) -> &[&'a Run] {
+        self.runs.get(cell.id.as_str()).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The figure of an expression, over seeds: over those of which the least capacity was searched for, where it is about that.
+    pub(super) fn figure(
         &self,
         part: &Expression,
         target: Option<&Cell>,
         at: usize,
     ) -> Result<Figure, Absent> {
         let names = part.names();
-        let cells = names.iter().filter_map(|name| split(name, self.cells)).map(|(cell, _)| cell);
-        let seeds =
-            cells.chain(target).map(|cell| self.runs.get(cell.id.as_str()).map_or(1, Vec::len));
-        let seeds = seeds.max().unwrap_or(1);
+        let cells = || {
+            let named = names.iter().filter_map(|name| split(name, self.cells));
+            named.map(|(cell, _)| cell).chain(target)
+        };
+        let mut seeds = cells().map(|cell| self.runs(cell).len().max(1)).max().unwrap_or(1);
+        if names.iter().any(|name| name.ends_with("min_capacity")) {
+            let searched = cells().map(|cell| cell.min_capacity as usize).filter(|n| *n > 0);
+            seeds = searched.min().map_or(seeds, |searched| searched.min(seeds));
+        }
         let values: Vec<f64> = (0..seeds)
             .map(|seed| part.value(&mut |name: &str| self.value(name, target, seed, at)))
             .collect::<Result<_, _>>()?;
@@ -281,9 +380,14 @@ impl<'a> Given<'a> {
         Ok(Figure { mean, half, seeds: values.len() })
     }
 
-    fn target(&self, ready: &Ready<'_>, cell: Option<&Cell>) -> Result<Target, Failure> {
-        let at = ready.row.figure.span().start;
-        let figures = ready.parts.iter().map(|part| self.figure(part, cell, at));
+    fn target(
+        &self,
+        row: &RowSpec,
+        cell: Option<&Cell>,
+        parts: &[Expression],
+    ) -> Result<Target, Failure> {
+        let at = row.figure.span().start;
+        let figures = parts.iter().map(|part| self.figure(part, cell, at));
         let figures = match figures.collect::<Result<Vec<_>, _>>() {
             Ok(figures) => Ok(figures),
             Err(Absent::NotRun(reason)) => Err(reason),
@@ -297,13 +401,18 @@ impl<'a> Given<'a> {
     /// # Errors
     /// A figure that the runs do not have, with file and line.
     pub fn claim(&self, number: usize, row: &RowSpec) -> Result<Claim, Failure> {
+        if let Some(why) = because(self.file, row)? {
+            let none = Target { label: String::new(), figures: Err(why.to_owned()) };
+            let verdict = Verdict::NotRun(why.to_owned());
+            let row = row.clone();
+            return Ok(Claim { number, row, targets: vec![none], verdict, crosses: false });
+        }
         let ready = ready(self.file, row, self.cells)?;
-        let targets: Vec<Target> = if ready.targets.is_empty() {
-            vec![self.target(&ready, None)?]
-        } else {
-            let each = ready.targets.iter().map(|cell| self.target(&ready, Some(cell)));
-            each.collect::<Result<_, _>>()?
-        };
+        let each = ready.targets.iter().map(|(cell, parts)| self.target(ready.row, *cell, parts));
+        let mut targets: Vec<Target> = each.collect::<Result<_, Failure>>()?;
+        if let Some(over) = row.over {
+            targets = vec![together(over, &targets)];
+        }
         let means: Vec<(String, Vec<f64>)> = targets
             .iter()
             .filter_map(|target| {
@@ -333,10 +442,13 @@ impl<'a> Given<'a> {
         let columns: Vec<(Vec<Expression>, usize)> = spec
             .columns
             .iter()
-            .map(|column| Ok((parse(self.file, &column.figure)?, column.figure.span().start)))
+            .map(|column| {
+                let at = column.figure.span().start;
+                Ok((parse(self.file, at, column.figure.as_ref())?, at))
+            })
             .collect::<Result<_, Failure>>()?;
         let mut rows: Vec<(String, Vec<Option<Figure>>)> = Vec::new();
-        let mut missing: Vec<String> = Vec::new();
+        let mut missing = Missing::default();
         let mut bad: Vec<Option<Failure>> = columns.iter().map(|_| None).collect();
         for cell in cells {
             let mut figures = Vec::new();
@@ -356,7 +468,7 @@ impl<'a> Given<'a> {
             }
             match not_run {
                 Some(reason) if figures.iter().all(Option::is_none) => {
-                    missing.push(format!("{}: {reason}", cell.label));
+                    missing.add(&cell.label, reason);
                 }
                 _ => rows.push((cell.label.clone(), figures)),
             }
@@ -369,6 +481,9 @@ impl<'a> Given<'a> {
         }
         let columns = spec.columns.iter().map(|column| column.name.clone()).collect();
         let (title, about) = (spec.title.clone(), spec.about.clone());
-        Ok(Listing { title, about, columns, rows, missing })
+        let missing =
+            missing.lines().into_iter().map(|line| format!("not there: {line}")).collect();
+        let label = "run".to_owned();
+        Ok(Listing { title, label, about, columns, rows, missing })
     }
 }

@@ -124,7 +124,7 @@ pub fn csv(page: &Page) -> Result<String, Failure> {
 /// Two columns of one name.
 pub fn listing(listing: &Listing) -> Result<DataFrame, Failure> {
     let labels: Vec<&str> = listing.rows.iter().map(|(label, _)| label.as_str()).collect();
-    let mut columns = vec![Column::from(Series::new("run".into(), labels))];
+    let mut columns = vec![Column::from(Series::new(listing.label.as_str().into(), labels))];
     for (index, name) in listing.columns.iter().enumerate() {
         let figures = || listing.rows.iter().map(|(_, figures)| figures[index]);
         let means: Vec<Option<f64>> = figures().map(|figure| Some(figure?.mean)).collect();

@@ -1,8 +1,9 @@
 //! From an experiment to its finished table.
 
 use super::cells::{self, Cell};
-use super::claims::{self, Given};
+use super::claims::{self, Given, Listing};
 use super::experiment::{Experiment, RowSpec};
+use super::figures;
 use super::page::Page;
 use super::run;
 use crate::failure::Failure;
@@ -47,17 +48,25 @@ pub fn make(
         .map(|(number, row): (usize, &RowSpec)| given.claim(number, row))
         .collect::<Result<_, _>>()?;
     let listings = experiment.listings.iter().filter(|_| row.is_none());
-    let listings = listings
+    let mut listings: Vec<Listing> = listings
         .map(|listing| given.listing(listing.span().start, listing.as_ref()))
         .collect::<Result<_, _>>()?;
+    for matrix in experiment.matrices.iter().filter(|_| row.is_none()) {
+        listings.extend(given.matrix(matrix)?);
+    }
+    let figures = match row {
+        None => figures::drawn(experiment, &cells, &given)?,
+        Some(_) => Vec::new(),
+    };
     let page = Page {
         name: file.name.clone(),
-        asked: asked.to_owned(),
+        again: format!("vramlab tables {asked}"),
         title: experiment.title.clone(),
         about: experiment.about.clone(),
         quick,
         claims,
         listings,
+        figures,
         devices: devices(&runs),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -3,14 +3,15 @@
 use super::claims::{Claim, Listing, Target};
 use super::numbers;
 use super::rule::Verdict;
+use crate::figures::Picture;
 
 /// All of a table.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Name of the experiment.
     pub name: String,
-    /// As the command line names it.
-    pub asked: String,
+    /// The command that makes it, without --quick and --row.
+    pub again: String,
     /// What it shows.
     pub title: String,
     /// What was assumed.
@@ -21,6 +22,8 @@ pub struct Page {
     pub claims: Vec<Claim>,
     /// Plain tables.
     pub listings: Vec<Listing>,
+    /// Pictures.
+    pub figures: Vec<Picture>,
     /// Devices with their cost tables.
     pub devices: Vec<String>,
     /// Of vramlab.
@@ -48,7 +51,9 @@ impl Page {
 
     /// Titles of a listing's columns.
     pub fn listing_titles(listing: &Listing) -> Vec<String> {
-        std::iter::once("run<".to_owned()).chain(listing.columns.iter().cloned()).collect()
+        std::iter::once(format!("{}<", listing.label))
+            .chain(listing.columns.iter().cloned())
+            .collect()
     }
 
     /// Cells of a listing, line by line.
@@ -67,11 +72,18 @@ impl Page {
         let mut notes = Vec::new();
         for claim in &self.claims {
             let figure = claim.row.figure.as_ref();
-            let each = match claim.row.each.as_slice() {
-                [] => String::new(),
-                each => format!(" of each of {}", each.join(", ")),
+            if figure.is_empty() {
+                let condition = Some(&claim.row.condition).filter(|text| !text.is_empty());
+                notes.extend(condition.map(|text| format!("{}: {text}", claim.number)));
+                continue;
+            }
+            let each = match (claim.row.each.as_slice(), claim.row.over) {
+                ([], _) => String::new(),
+                (each, None) => format!(" of each of {}", each.join(", ")),
+                (each, Some(_)) => format!(", over {}", each.join(", ")),
             };
-            let mut note = format!("{}: {figure}{each}", claim.number);
+            let over = claim.row.over.map_or_else(String::new, |o| format!("{} of ", o.text()));
+            let mut note = format!("{}: {over}{figure}{each}", claim.number);
             if !claim.row.condition.is_empty() {
                 note += &format!("; {}", claim.row.condition);
             }
@@ -115,12 +127,18 @@ impl Page {
         notes
     }
 
+    /// Title and file of each picture.
+    pub fn pictures(&self) -> impl Iterator<Item = (&str, String)> {
+        let file = |number| format!("{}.figure-{number}.svg", self.name);
+        (1..).zip(&self.figures).map(move |(number, one)| (one.title.as_str(), file(number)))
+    }
+
     /// The command that recomputes a row; the whole table, if it has none.
     pub fn command(&self, row: usize) -> String {
         let quick = if self.quick { " --quick" } else { "" };
         match self.claims.len() {
-            0 => format!("vramlab tables {}{quick}", self.asked),
-            _ => format!("vramlab tables {} --row {row}{quick}", self.asked),
+            0 => format!("{}{quick}", self.again),
+            _ => format!("{} --row {row}{quick}", self.again),
         }
     }
 }

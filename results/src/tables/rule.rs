@@ -14,6 +14,7 @@
 //! | `agrees if …` | it holds for some of them, which are named; or it holds, and the row names an assumption that the claim did not state |
 //! | `refuted` | it holds for none, and the row's second rule, of what would refute it, holds for all |
 //! | `differs` | it holds for none, and nothing says that this refutes it |
+//! | `not run: …` | a run is not there (a recording is missing, `--quick` leaves it out), or the row says why no run of ours can tell |
 //!
 //! A rule is judged by the mean over seeds; where the interval reaches across the rule's border, that is said beside the word.
 
@@ -97,7 +98,7 @@ pub enum Verdict {
     Differs,
     /// The contrary holds.
     Refuted,
-    /// A run is not there, with the reason.
+    /// A run is not there, or there can be none; with the reason.
     NotRun(String),
 }
 
@@ -113,6 +114,9 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Of more runs that agree, the others are named if they are fewer.
+const NAMED_MAX: usize = 8;
+
 /// What a row is judged by.
 #[derive(Clone, Debug)]
 pub struct Judge<'a> {
@@ -127,16 +131,23 @@ pub struct Judge<'a> {
 impl Judge<'_> {
     /// The word for the runs that a row is about: the label and the means of each.
     pub fn verdict(&self, runs: &[(String, Vec<f64>)]) -> Verdict {
-        let holding: Vec<&str> = runs
-            .iter()
-            .filter(|(_, means)| self.rule.holds(means))
-            .map(|(label, _)| label.as_str())
-            .collect();
+        let labels = |wanted: bool| -> Vec<&str> {
+            let all = runs.iter().filter(|(_, means)| self.rule.holds(means) == wanted);
+            all.map(|(label, _)| label.as_str()).collect()
+        };
+        let (holding, not) = (labels(true), labels(false));
         if holding.is_empty() {
             let refuted = self.refuted.is_some_and(|rule| runs.iter().all(|(_, m)| rule.holds(m)));
             return if refuted { Verdict::Refuted } else { Verdict::Differs };
         }
-        let some = (holding.len() < runs.len()).then(|| holding.join(" or "));
+        // of many runs it is shorter to name the exceptions
+        let some = match not.len() {
+            0 => None,
+            exceptions if holding.len() > NAMED_MAX && exceptions < holding.len() => {
+                Some(format!("not {}", not.join(" nor ")))
+            }
+            _ => Some(holding.join(" or ")),
+        };
         let conditions: Vec<&str> = some.as_deref().into_iter().chain(self.assumes).collect();
         if conditions.is_empty() {
             Verdict::Agrees
@@ -194,6 +205,9 @@ mod tests {
         assert_eq!(bare.verdict(&runs(&[10.0, 11.0])), Verdict::Agrees);
         assert_eq!(bare.verdict(&runs(&[10.0, 12.0])), Verdict::AgreesIf("run 0".to_owned()));
         assert_eq!(bare.verdict(&runs(&[12.0])), Verdict::Differs);
+        let most = [[10.0; 9].as_slice(), &[12.0, 13.0]].concat();
+        let words = bare.verdict(&runs(&most)).to_string();
+        assert_eq!(words, "agrees if not run 9 nor run 10");
         let full = Judge { refuted: Some(rule("at least 20")), assumes: Some("warm"), ..bare };
         assert_eq!(full.verdict(&runs(&[12.0])), Verdict::Differs);
         assert_eq!(full.verdict(&runs(&[21.0, 30.0])), Verdict::Refuted);

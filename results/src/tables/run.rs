@@ -1,7 +1,7 @@
 //! Runs what an experiment asks for, over all cores.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::Value as Json;
@@ -18,6 +18,8 @@ use vramlab_workloads::registry::{self, Workload};
 
 use super::cells::{Cell, What};
 use super::experiment::Source;
+use super::files::{absent, path_of};
+use super::{beside, causes};
 use crate::cli::DeviceArgs;
 use crate::failure::Failure;
 use crate::frame::{Metric, Run, Value};
@@ -33,42 +35,16 @@ const DEVICE: &str = "a100-80gb";
 /// Most bytes of a file of figures.
 const FACTS_MAX: Bytes = Bytes::mib(16);
 
-/// Where files of `shared:…` lie: the folder that `VRAMLAB_SHARED` names, or `../shared`.
-pub fn shared() -> PathBuf {
-    std::env::var_os("VRAMLAB_SHARED").map_or_else(|| PathBuf::from("../shared"), PathBuf::from)
-}
-
-/// Where a file named in an experiment lies; none if it is built in (`example:…`).
-pub fn path_of(name: &str) -> Option<PathBuf> {
-    if name.starts_with("example:") {
-        return None;
-    }
-    Some(
-        name.strip_prefix("shared:")
-            .map_or_else(|| PathBuf::from(name), |rest| shared().join(rest)),
-    )
-}
-
-/// Files that the runs need: recordings and figures, each once.
-pub fn files(cells: &[Cell]) -> Vec<&str> {
-    let mut all: Vec<&str> = cells
-        .iter()
-        .filter_map(|cell| match &cell.what {
-            What::Trace(name) | What::Facts(name) => Some(name.as_str()),
-            What::Workload { .. } | What::Ops(_) => None,
-        })
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
 /// Recordings, opened once for all runs of an experiment; those that are not there have none.
-type Recordings = BTreeMap<String, Opened>;
+pub type Recordings = BTreeMap<String, Opened>;
 
-fn open(cells: &[Cell]) -> Result<Recordings, Failure> {
+/// Opens the recordings of these cells.
+///
+/// # Errors
+/// A file that cannot be read or is no recording.
+pub fn open<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Result<Recordings, Failure> {
     let mut names: Vec<String> = Vec::new();
-    for cell in cells.iter().filter(|cell| !cell.skipped) {
+    for cell in cells.into_iter().filter(|cell| !cell.skipped) {
         if let What::Trace(name) = &cell.what
             && !names.contains(name)
         {
@@ -124,15 +100,8 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
     }
     match &cell.what {
         What::Workload { name, settings, passes } => {
-            let workload = registry::find(name).map_err(Failure::usage)?;
-            let mut params = workload.params_from(settings).map_err(Failure::usage)?;
-            if !passes.is_empty() {
-                params.set("passes", passes).map_err(Failure::usage)?;
-            }
-            let device = cell.device.as_deref().unwrap_or(DEVICE);
-            let place = Place::new(device, cell.capacity)?;
-            let rates = Rates::of(&place.profile);
-            let input = made::input(workload, &params, seed, &rates, name)?;
+            let Workable { input, place, workload, params, rates } =
+                workable(cell, (name, settings, passes), seed)?;
             let mut run = one(experiment, cell, &input, &place)?;
             (run.workload, run.settings) = (name.clone(), settings.clone());
             run.passes.clone_from(passes);
@@ -143,46 +112,109 @@ fn run(experiment: &str, cell: &Cell, seed: u64, recordings: &Recordings) -> Res
             Ok(run)
         }
         What::Trace(name) => {
-            let Some(opened) = recordings.get(name) else {
+            let Some((input, place)) = traced(cell, name, recordings)? else {
                 return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
             };
-            let input = single(opened, name)?;
-            let args = DeviceArgs { device: cell.device.clone(), capacity: cell.capacity };
-            let recorded = opened.recorded().into_iter().next().unwrap_or_default();
-            let place = room::place(&input, recorded, &args, true)?;
             let run = one(experiment, cell, &input, &place)?;
             Ok(Run { trace: name.clone(), ..run })
         }
         What::Ops(text) => {
-            let place = Place::for_recording(cell.device.as_deref(), cell.capacity)?;
-            let make = || -> Result<Box<dyn OpSource + '_>, Failure> {
-                Ok(Box::new(JsonlSource::new(text.as_bytes(), &*cell.id)))
-            };
-            let input = Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) };
+            let (input, place) = listed(cell, text)?;
             one(experiment, cell, &input, &place)
         }
-        What::Facts(name) => {
-            let Some(path) = path_of(name).filter(|path| path.exists()) else {
-                return Ok(Run { trace: name.clone(), ..left_out(absent(name)) });
-            };
-            Ok(Run {
-                trace: name.clone(),
-                outcome: "recorded".to_owned(),
-                strategy: "recorded".to_owned(),
-                metrics: facts(&path)?,
-                reason: String::new(),
-                options: String::new(),
-                ..left_out(String::new())
-            })
-        }
+        What::Facts(name) => file(name, "recorded", &left_out, |path| Ok(Ok(facts(path)?))),
+        What::Measured(name) => file(name, "torch.caching", &left_out, beside::measured),
+        What::Verify(name) => file(name, "torch.caching", &left_out, beside::verified),
     }
 }
 
-fn absent(name: &str) -> String {
-    match name.strip_prefix("shared:") {
-        Some(file) => format!("the recording {file} is not in {}", shared().display()),
-        None => format!("there is no file {name}"),
+/// A run whose figures come from a file, or why they do not.
+fn file(
+    name: &str,
+    strategy: &str,
+    left_out: &dyn Fn(String) -> Run,
+    figures: fn(&Path) -> Result<beside::Found, Failure>,
+) -> Result<Run, Failure> {
+    let Some(path) = path_of(name).filter(|path| path.exists()) else {
+        return Ok(Run { trace: name.to_owned(), ..left_out(absent(name)) });
+    };
+    Ok(match figures(&path)? {
+        Err(why) => Run { trace: name.to_owned(), ..left_out(why) },
+        Ok(metrics) => Run {
+            trace: name.to_owned(),
+            outcome: "recorded".to_owned(),
+            strategy: strategy.to_owned(),
+            options: String::new(),
+            metrics,
+            ..left_out(String::new())
+        },
+    })
+}
+
+/// What a run is given, and where it runs; why there is nothing.
+///
+/// # Errors
+/// Parameters that are refused, and inputs that are bad.
+pub fn input_of<'a>(
+    cell: &'a Cell,
+    recordings: &'a Recordings,
+) -> Result<Result<(Input<'a>, Place), String>, Failure> {
+    Ok(match &cell.what {
+        _ if cell.skipped => Err("left out with --quick".to_owned()),
+        What::Workload { name, settings, passes } => {
+            let made = workable(cell, (name, settings, passes), 0)?;
+            Ok((made.input, made.place))
+        }
+        What::Trace(name) => traced(cell, name, recordings)?.ok_or_else(|| absent(name)),
+        What::Ops(text) => Ok(listed(cell, text)?),
+        _ => Err("it is not run, only its figures are there".to_owned()),
+    })
+}
+
+/// A workload, ready to run.
+struct Workable<'a> {
+    input: Input<'a>,
+    place: Place,
+    workload: &'static Workload,
+    params: Params,
+    rates: Rates,
+}
+
+fn workable<'a>(
+    cell: &Cell,
+    (name, settings, passes): (&str, &str, &str),
+    seed: u64,
+) -> Result<Workable<'a>, Failure> {
+    let workload = registry::find(name).map_err(Failure::usage)?;
+    let mut params = workload.params_from(settings).map_err(Failure::usage)?;
+    if !passes.is_empty() {
+        params.set("passes", passes).map_err(Failure::usage)?;
     }
+    let place = Place::new(cell.device.as_deref().unwrap_or(DEVICE), cell.capacity)?;
+    let rates = Rates::of(&place.profile);
+    let input = made::input(workload, &params, seed, &rates, name)?;
+    Ok(Workable { input, place, workload, params, rates })
+}
+
+fn traced<'a>(
+    cell: &Cell,
+    name: &str,
+    recordings: &'a Recordings,
+) -> Result<Option<(Input<'a>, Place)>, Failure> {
+    let Some(opened) = recordings.get(name) else { return Ok(None) };
+    let input = single(opened, name)?;
+    let args = DeviceArgs { device: cell.device.clone(), capacity: cell.capacity };
+    let recorded = opened.recorded().into_iter().next().unwrap_or_default();
+    let place = room::place(&input, recorded, &args, true)?;
+    Ok(Some((input, place)))
+}
+
+fn listed<'a>(cell: &'a Cell, text: &'a str) -> Result<(Input<'a>, Place), Failure> {
+    let place = Place::for_recording(cell.device.as_deref(), cell.capacity)?;
+    let make = || -> Result<Box<dyn OpSource + '_>, Failure> {
+        Ok(Box::new(JsonlSource::new(text.as_bytes(), &*cell.id)))
+    };
+    Ok((Input { accesses: true, ..Input::new(&*cell.id, Box::new(make)) }, place))
 }
 
 fn single<'a>(opened: &'a Opened, name: &str) -> Result<Input<'a>, Failure> {
@@ -196,12 +228,17 @@ fn single<'a>(opened: &'a Opened, name: &str) -> Result<Input<'a>, Failure> {
 }
 
 fn one(experiment: &str, cell: &Cell, input: &Input<'_>, place: &Place) -> Result<Run, Failure> {
-    let mut row = run_pair(input, &cell.spec, place, None)?;
-    if cell.min_capacity && row.ran() {
+    let (mut row, why) = match cell.causes {
+        true => causes::run(input, &cell.spec, place)?,
+        false => (run_pair(input, &cell.spec, place, None)?, Vec::new()),
+    };
+    if input.seed.unwrap_or(0) < cell.min_capacity && row.ran() {
         let found = least::least(input, &cell.spec, place, &row)?;
         least::note(&mut row, found);
     }
-    Ok(Run::new(experiment, &cell.id, &row))
+    let mut run = Run::new(experiment, &cell.id, &row);
+    run.metrics.extend(why);
+    Ok(run)
 }
 
 /// Kernels of a second step by phase: how many, tensors that they make, bytes made and moved, operations, ns.

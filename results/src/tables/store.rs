@@ -5,6 +5,7 @@
 //! | `NAME.md`, `NAME.tex`, `NAME.txt` | the table, as Markdown, LaTeX (booktabs) and for a terminal |
 //! | `NAME.csv`, `NAME.parquet`, `NAME.json` | its claims |
 //! | `NAME.listing-N.csv`, `.parquet` | its plain tables |
+//! | `NAME.figure-N.svg`, `.csv` | its pictures, and the numbers that they show |
 //! | `NAME.runs.csv`, `NAME.runs.parquet` | the tidy frame of its runs, see [`crate::frame`] |
 //! | `NAME.key` | what it was made from; written last, so a table without it is made again |
 //!
@@ -20,7 +21,7 @@ use super::cells::Cell;
 use super::experiment::Source;
 use super::make::Made;
 use super::page::Page;
-use super::{data, latex, run, text};
+use super::{data, files, latex, text};
 use crate::failure::Failure;
 use crate::frame::{Frame, write_data};
 use crate::output::{to_json, write_whole};
@@ -47,16 +48,9 @@ pub fn key(file: &Source, cells: &[Cell], quick: bool) -> String {
     if let Ok(program) = std::env::current_exe() {
         add_file(&mut digest, &program);
     }
-    for name in run::files(cells) {
-        digest.write(name.as_bytes());
-        if let Some(path) = run::path_of(name) {
-            add_file(&mut digest, &path);
-        }
-    }
-    for device in cells.iter().filter_map(|cell| cell.device.as_deref()) {
-        if device.contains(['/', '.']) {
-            add_file(&mut digest, Path::new(device));
-        }
+    for path in files::needed(cells) {
+        digest.write(path.as_os_str().as_encoded_bytes());
+        add_file(&mut digest, &path);
     }
     format!("{:016x}", digest.finish())
 }
@@ -77,14 +71,22 @@ impl Store {
         self.folder.join(format!("{}.{ending}", self.name))
     }
 
-    /// The table as it was written, with so many listings, if it was made from what `key` stands for.
-    pub fn kept(&self, key: &str, listings: usize, ending: &str) -> Option<String> {
+    /// The table as it was written, with so many listings and pictures, if it was made from what `key` stands for.
+    pub fn kept(
+        &self,
+        key: &str,
+        (listings, pictures): (usize, usize),
+        ending: &str,
+    ) -> Option<String> {
         let read = |ending: &str| std::fs::read_to_string(self.path(ending)).ok();
         let whole = ["csv", "json", "parquet", "md", "tex", "txt", "runs.csv", "runs.parquet"];
         let is_there = |ending: &str| self.path(ending).is_file();
         let there = whole.iter().all(|ending| is_there(ending))
             && (1..=listings).all(|number| {
                 ["csv", "parquet"].iter().all(|e| is_there(&format!("listing-{number}.{e}")))
+            })
+            && (1..=pictures).all(|number| {
+                ["svg", "csv"].iter().all(|e| is_there(&format!("figure-{number}.{e}")))
             });
         read("key").filter(|found| there && found.trim() == key).and_then(|_| read(ending))
     }
@@ -107,6 +109,11 @@ impl Store {
                 let path = self.path(&format!("listing-{number}.{ending}"));
                 write_data(&data::listing(listing)?, &path)?;
             }
+        }
+        for (picture, number) in page.figures.iter().zip(1..) {
+            write_whole(&self.path(&format!("figure-{number}.svg")), picture.svg.as_bytes())?;
+            let data = picture.data.csv()?;
+            write_whole(&self.path(&format!("figure-{number}.csv")), data.as_bytes())?;
         }
         write_whole(&self.path("md"), text::text(page, true).as_bytes())?;
         write_whole(&self.path("txt"), text::text(page, false).as_bytes())?;

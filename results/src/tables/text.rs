@@ -27,6 +27,7 @@ pub fn text(page: &Page, markdown: bool) -> String {
             page.footnotes().iter().map(|note| words(note, markdown)).collect();
         text += &lines(&notes, markdown);
     }
+    let mut before: &[String] = &[];
     for listing in &page.listings {
         let titles = Page::listing_titles(listing);
         let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
@@ -34,9 +35,19 @@ pub fn text(page: &Page, markdown: bool) -> String {
         Page::listing_cells(listing).into_iter().for_each(|cells| grid.row(cells));
         let heading = if markdown { "### " } else { "" };
         text += &format!("{heading}{}\n\n{}\n\n", listing.title, grid.print(markdown));
-        let missing = listing.missing.iter().map(|one| format!("not there: {one}"));
-        let about = Some(words(&listing.about, markdown)).filter(|about| !about.is_empty());
+        // tables of one matrix have one story
+        let again = !listing.missing.is_empty() && listing.missing == before;
+        let missing = listing.missing.iter().filter(|_| !again).map(|one| words(one, markdown));
+        let about =
+            Some(words(&listing.about, markdown)).filter(|about| !again && !about.is_empty());
         text += &lines(&about.into_iter().chain(missing).collect::<Vec<_>>(), markdown);
+        before = &listing.missing;
+    }
+    for (title, file) in page.pictures() {
+        text += &match markdown {
+            true => format!("![{title}]({file})\n\n"),
+            false => format!("picture {file}: {title}\n"),
+        };
     }
     text + &lines(&page.notes(), markdown)
 }

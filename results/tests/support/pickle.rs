@@ -96,6 +96,9 @@ impl Pickle {
     }
 }
 
+/// File, line and function.
+pub(crate) type Frame = (String, u64, String);
+
 /// One entry of a history.
 pub(crate) struct Event<'a> {
     pub(crate) action: &'a str,
@@ -104,7 +107,7 @@ pub(crate) struct Event<'a> {
     /// None: the entry has no time, as before 2024.
     pub(crate) time_us: Option<u64>,
     /// A stack and its name; none: no `frames` at all.
-    pub(crate) stack: Option<(&'a str, &'a [(String, u64, String)])>,
+    pub(crate) stack: Option<(&'a str, &'a [Frame])>,
 }
 
 impl Event<'_> {

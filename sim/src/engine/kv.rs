@@ -93,6 +93,8 @@ impl Engine<'_> {
         let answer = self.request(|cache, below| cache.begin(below, &ask));
         if let Ok(admitted) = &answer {
             self.tally.kv.admitted(ask.tokens, admitted.hit);
+            let cache = &self.kv.caches[usize::from(self.device.0)];
+            self.tally.kv.said(ask.token_bytes, cache.usage().token_bytes);
         }
         self.admitted(op, seq, ask.waits, answer)
     }

@@ -12,6 +12,7 @@
 //! | `internal_frag` | ratio | 1 − filled / slots of the blocks in use, when these were first at their peak |
 //! | `waits` | - | asks that found no room of a source that asks again or makes room itself |
 //! | `refused_sequences`, `refused_tokens` | - | new sequences, and later tokens, that found no room |
+//! | `token_bytes_differ` | B | bytes of a token as the workload says and as the cache has them, where these differ |
 //!
 //! In the general figures `requested` counts the bytes of filled slots, `allocated` the bytes of blocks in use.
 
@@ -33,6 +34,7 @@ pub struct KvFigures {
     pub refused_sequences: u64,
     pub refused_tokens: u64,
     pub waits: u64,
+    pub token_bytes_differ: Option<(u64, u64)>,
     slots: Level,
     /// `filled` when `slots` was first at its peak.
     filled_at_peak: u64,
@@ -52,6 +54,13 @@ impl KvFigures {
     pub(crate) fn admitted(&mut self, tokens: u64, hit: u64) {
         self.looked_up = self.looked_up.saturating_add(tokens);
         self.hit = self.hit.saturating_add(hit);
+    }
+
+    /// The workload says that a token has `said` bytes, the cache takes `used` (0: it has none yet).
+    pub(crate) fn said(&mut self, said: Option<u64>, used: u64) {
+        if let Some(said) = said.filter(|said| *said != used && used > 0) {
+            self.token_bytes_differ.get_or_insert((said, used));
+        }
     }
 
     /// A cache's usage went from `before` to `now`.

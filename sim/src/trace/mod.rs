@@ -20,7 +20,7 @@
 //! | `empty_cache`, `trim` | `keep` (trim) | give cached memory back |
 //! | `pool_begin`, `pool_end`, `pool_release` | `pool`, `stream` (begin) | private pools |
 //! | `capture_begin`, `capture_end` | `stream` | graph capture |
-//! | `kv_new` | `seq`, `tokens`, `keys`, `chunk`, `whole` (false), `headroom`, `watermark` (false), `waits` (false), `token_bytes` | a new sequence of a cache |
+//! | `kv_new` | `seq`, `tokens`, `keys`, `chunk`, `whole` (false), `headroom`, `watermark` (false), `waits` (false), `token_bytes`, `layers`, `longest` | a new sequence of a cache |
 //! | `kv_more` | `seq`, `tokens`, `keys`, `waits` (false) | its next tokens |
 //! | `kv_fork` | `seq`, `from` | a new sequence with the tokens of a live one |
 //! | `kv_free` | `seq` | a sequence ends |
@@ -34,7 +34,8 @@
 //! `keys` says what the `tokens` are: a list of numbers (one token of a vocabulary each) and of runs `[stream, first, count]` (tokens `first` and after of
 //! a text called `stream`); a token beyond them is like no other. All `tokens` of `kv_new` are looked up; of those that are not found, at most `chunk`
 //! get slots now, the others with `kv_more`; with `whole`, more than the chunk are refused. With `headroom` there must be room for all of them and so many more, with `watermark` the cache's watermark
-//! must stay free. With `waits`, who asks will ask again or make room, so that a refusal counts as a wait. `token_bytes` are a token's bytes in all layers; the first `kv_new` decides.
+//! must stay free. With `waits`, who asks will ask again or make room, so that a refusal counts as a wait. `token_bytes` are a token's bytes in all `layers`
+//! of the model, and no sequence passes `longest` tokens; the first `kv_new` decides.
 //!
 //! Not recorded: addresses (they are an allocator's answer, not a workload's question). A free of an unknown id before the first
 //! `alloc`, or anywhere if the header says `truncated`, is a gap of a truncated recording, and counted; elsewhere it is an error.

@@ -81,6 +81,10 @@ pub(super) struct RawOp<'a> {
     pub waits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
 }

@@ -342,6 +342,8 @@ impl<R: BufRead> JsonlSource<R> {
                     watermark: raw.watermark,
                     waits: raw.waits,
                     token_bytes: raw.token_bytes,
+                    layers: raw.layers,
+                    longest: raw.longest,
                 };
                 if name == "kv_new" { Op::KvNew { seq } } else { Op::KvMore { seq } }
             }

@@ -152,6 +152,7 @@ fn to_raw<'a>(op: &Op, source: &'a dyn Source) -> RawOp<'a> {
             (raw.chunk, raw.headroom) = (ask.chunk, ask.headroom);
             (raw.watermark, raw.token_bytes) = (ask.watermark, ask.token_bytes);
             (raw.whole, raw.waits) = (ask.whole, ask.waits);
+            (raw.layers, raw.longest) = (ask.layers, ask.longest);
         }
         Op::KvFork { seq, from } => {
             (raw.seq, raw.from) = (Some(source.sequence(seq)), Some(source.sequence(from)));
@@ -186,7 +187,7 @@ mod tests {
             r#"{"op":"trim","keep":7}"#,
             r#"{"op":"pool_begin","stream":1,"pool":4}"#,
             r#"{"op":"set","key":"conf","value":"a:b"}"#,
-            r#"{"op":"kv_new","seq":5,"tokens":20,"keys":[[3,0,16],7],"chunk":8,"whole":true,"headroom":0,"watermark":true,"waits":true,"token_bytes":131072}"#,
+            r#"{"op":"kv_new","seq":5,"tokens":20,"keys":[[3,0,16],7],"chunk":8,"whole":true,"headroom":0,"watermark":true,"waits":true,"token_bytes":131072,"layers":32,"longest":4096}"#,
             r#"{"op":"kv_more","seq":5,"tokens":2,"keys":[7]}"#,
             r#"{"op":"kv_fork","seq":6,"from":5}"#,
             r#"{"op":"kv_free","seq":5}"#,

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `order` | by time; at equal times frees come first where lives are half-open (`of_lives`), else as in the file |
+//! | `order` | by time; at equal times as in the file, but for static plans (`plan`) |
 //! | `slots` | a buffer's slot is given to a later one when it is free; its name is the file's own number |
 //! | `failed` | a request that failed in the recording is made, and given back at once if it succeeds here |
 
@@ -15,26 +15,35 @@ use vramlab_sim::units::{BufferId, Nanos, StreamId};
 /// Most events that are held: some GB.
 pub const EVENTS_MAX: usize = 50_000_000;
 
-/// One event, 32 bytes.
+/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Event {
-    time: u64,
-    what: What,
+enum Event {
+    /// The next of the buffers that are asked for.
+    Alloc {
+        slot: u32,
+    },
+    Free {
+        slot: u32,
+    },
 }
 
+/// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Alloc { slot: u32, buffer: u32, size: u64 },
-    Free { slot: u32 },
+struct Asked {
+    /// The file's own number.
+    name: u64,
+    size: u64,
 }
 
 /// Events of one device.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Events {
     list: Vec<Event>,
-    /// The file's own number of each buffer, by its number of birth.
-    names: Vec<u64>,
-    /// Buffers whose requests failed, in order.
+    /// When each is, where times are known.
+    times: Vec<u64>,
+    /// Buffers in the order in which they are asked for.
+    buffers: Vec<Asked>,
+    /// Those whose requests failed, in order.
     failed: Vec<u32>,
     timed: bool,
     gaps: u64,
@@ -71,32 +80,54 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Of events whose times are ns of a host clock, or mean nothing but an order.
-    pub(crate) fn new(timed: bool) -> Self {
-        Self { events: Events { timed, ..Events::default() }, ..Self::default() }
+    /// Of events whose times are ns of a host clock.
+    pub(crate) fn timed() -> Self {
+        Self { events: Events { timed: true, ..Events::default() }, ..Self::default() }
+    }
+
+    /// Of the requests and frees of so many buffers, whose times mean nothing but an order.
+    pub(crate) fn untimed(buffers: usize) -> Self {
+        let (list, asked) = (Vec::with_capacity(2 * buffers), Vec::with_capacity(buffers));
+        Self { events: Events { list, buffers: asked, ..Events::default() }, ..Self::default() }
+    }
+
+    fn push(&mut self, time: u64, event: Event) {
+        self.events.list.push(event);
+        if self.events.timed {
+            self.events.times.push(time);
+        }
     }
 
     /// A buffer called `name` is asked for; gives its slot.
     pub(crate) fn alloc(&mut self, time: u64, name: u64, size: u64) -> u32 {
+        self.ask(name, size);
+        self.alloc_asked(time)
+    }
+
+    /// A buffer called `name` will be asked for, after those that were told of before.
+    pub(crate) fn ask(&mut self, name: u64, size: u64) {
+        self.events.buffers.push(Asked { name, size });
+    }
+
+    /// The next of the buffers that were told of is asked for; gives its slot.
+    pub(crate) fn alloc_asked(&mut self, time: u64) -> u32 {
         let slot = self.unused.pop().unwrap_or_else(|| {
             self.slots += 1;
             self.slots - 1
         });
-        let buffer = self.events.names.len() as u32;
-        self.events.names.push(name);
-        self.events.list.push(Event { time, what: What::Alloc { slot, buffer, size } });
+        self.push(time, Event::Alloc { slot });
         slot
     }
 
     /// The buffer of a slot is freed.
     pub(crate) fn free(&mut self, time: u64, slot: u32) {
         self.unused.push(slot);
-        self.events.list.push(Event { time, what: What::Free { slot } });
+        self.push(time, Event::Free { slot });
     }
 
     /// A request failed.
     pub(crate) fn failed(&mut self, time: u64, size: u64) {
-        self.events.failed.push(self.events.names.len() as u32);
+        self.events.failed.push(self.events.buffers.len() as u32);
         let slot = self.alloc(time, 0, size);
         self.free(time, slot);
     }
@@ -111,42 +142,13 @@ impl Builder {
     }
 }
 
-/// A buffer that lives from `lower` on, up to before `upper`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life {
-    pub(crate) name: u64,
-    pub(crate) lower: u64,
-    pub(crate) upper: u64,
-    pub(crate) size: u64,
-}
-
-/// Events of lives whose times are an order only. A life without length is one of a moment: it is freed right after its request.
-pub(crate) fn of_lives(lives: &[Life]) -> Events {
-    let ends = lives.iter().zip(0..).filter(|(life, _)| life.lower < life.upper);
-    let mut order: Vec<(u64, bool, u32)> = ends.map(|(life, at)| (life.upper, false, at)).collect();
-    order.extend(lives.iter().zip(0..).map(|(life, at)| (life.lower, true, at)));
-    order.sort_unstable();
-    let mut builder = Builder::new(false);
-    let mut slots = vec![0; lives.len()];
-    for (time, begins, at) in order {
-        let life = &lives[at as usize];
-        if !begins {
-            builder.free(time, slots[at as usize]);
-            continue;
-        }
-        slots[at as usize] = builder.alloc(time, life.name, life.size);
-        if life.lower == life.upper {
-            builder.free(time, slots[at as usize]);
-        }
-    }
-    builder.finish()
-}
-
 /// Plays events.
 pub struct EventSource {
     events: Arc<Events>,
     keep_times: bool,
     next: usize,
+    /// Buffers that were asked for.
+    asked: usize,
     /// The host was told to wait for the next event.
     waited: bool,
     /// The request that was yielded last failed.
@@ -159,7 +161,8 @@ impl EventSource {
     /// From the first event on. With `keep_times` ops are issued not before their recorded times, from that of the first on.
     pub fn new(events: Arc<Events>, keep_times: bool) -> Self {
         let keep_times = keep_times && events.timed;
-        Self { events, keep_times, next: 0, waited: false, failed: false, names: Vec::new() }
+        let (next, asked, names) = (0, 0, Vec::new());
+        Self { events, keep_times, next, asked, waited: false, failed: false, names }
     }
 }
 
@@ -168,20 +171,22 @@ impl Source for EventSource {
         let Some(event) = self.events.list.get(self.next) else { return Ok(Step::End) };
         if self.keep_times && !self.waited {
             self.waited = true;
-            return Ok(Step::WaitUntil(Nanos(event.time)));
+            return Ok(Step::WaitUntil(Nanos(self.events.times[self.next])));
         }
         self.waited = false;
         self.next += 1;
-        Ok(Step::Op(match event.what {
-            What::Alloc { slot, buffer, size } => {
+        Ok(Step::Op(match *event {
+            Event::Alloc { slot } => {
+                let Asked { name, size } = self.events.buffers[self.asked];
+                self.failed = self.events.failed.binary_search(&(self.asked as u32)).is_ok();
+                self.asked += 1;
                 if slot as usize >= self.names.len() {
                     self.names.resize(slot as usize + 1, 0);
                 }
-                self.names[slot as usize] = self.events.names[buffer as usize];
-                self.failed = self.events.failed.binary_search(&buffer).is_ok();
+                self.names[slot as usize] = name;
                 Op::Alloc { id: BufferId(slot), stream: StreamId(0), site: NameId(0), size }
             }
-            What::Free { slot } => Op::Free { id: BufferId(slot), stream: None },
+            Event::Free { slot } => Op::Free { id: BufferId(slot), stream: None },
         }))
     }
 
@@ -236,19 +241,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn half_open_lives_end_before_others_begin() {
-        let life = |name, lower, upper| Life { name, lower, upper, size: name * 10 };
-        let events = of_lives(&[life(3, 5, 9), life(1, 0, 5), life(2, 5, 5), life(4, 0, 9)]);
-        assert_eq!(
-            steps(events, false),
-            ["+1 10", "+4 40", "-1", "+3 30", "+2 20", "-2", "-3", "-4"]
-        );
-    }
-
-    #[test]
     fn times_are_kept_where_they_mean_something() {
         let build = |timed| {
-            let mut builder = Builder::new(timed);
+            let mut builder = if timed { Builder::timed() } else { Builder::untimed(1) };
             let slot = builder.alloc(7, 1, 512);
             builder.free(9, slot);
             builder.finish()

@@ -99,9 +99,10 @@ struct Columns {
 }
 
 impl Columns {
+    #[inline]
     fn size(&self, row: &Row<'_>, line: u64) -> Result<Size, String> {
         let within = |column, least: u64, most: u64| match row.whole(column)? {
-            value if (least..=most).contains(&value) => Ok(value as u32),
+            value if (least..=most).contains(&value) => Ok(value),
             value => {
                 let what = format!("found {value}, expected a number from {least} to {most}");
                 Err(row.named(column, &what))
@@ -113,12 +114,13 @@ impl Columns {
         };
         Ok(Size {
             page: self.page.map_or(Ok(line), |column| row.whole(column))?,
-            width: within(self.width, 1, SIDE_MAX)?,
-            height: within(self.height, 1, SIDE_MAX)?,
+            width: within(self.width, 1, SIDE_MAX)? as u32,
+            height: within(self.height, 1, SIDE_MAX)? as u32,
             letters: self
                 .letters
                 .map(|column| within(column, 0, u64::from(u32::MAX)))
-                .transpose()?,
+                .transpose()?
+                .map(|letters| letters as u32),
             unreadable: self.unreadable.map(flag).transpose()?.unwrap_or(false),
         })
     }

@@ -58,7 +58,12 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("shared_texts", "1", "texts", "how many different such beginnings there are")
         .only("trace", &["none"]),
     doc("max_num_seqs", "256", "requests", "most requests that run"),
-    doc("max_num_batched_tokens", "2048", "tokens", "most tokens of a step"),
+    doc(
+        "max_num_batched_tokens",
+        "auto",
+        "tokens",
+        "most tokens of a step; auto: 2048, or max_model_len if that is more and enable_chunked_prefill=false",
+    ),
     doc("max_model_len", "auto", "tokens", "most tokens of a request; auto: the model's"),
     doc(
         "long_prefill_token_threshold",
@@ -92,7 +97,7 @@ pub const PARAMS: &[ParamDoc] = &[
         "batching",
         "continuous",
         "-",
-        "continuous, or static (nobody comes in while something runs)",
+        "continuous, or static (who waits when nothing runs comes in, nobody else until they are done)",
     ),
     doc("weights", "auto", "B", "bytes of the weights; auto: the model's, on all copies"),
     doc(
@@ -118,6 +123,9 @@ pub const PARAMS: &[ParamDoc] = &[
 
 /// Requests that are drawn, if nobody says.
 const REQUESTS_DRAWN: u64 = 500;
+
+/// Tokens of a step, if nobody says: vLLM 0.33.0's for its server on an A100.
+const BATCHED_TOKENS: u64 = 2048;
 
 /// Builds it.
 ///
@@ -162,6 +170,7 @@ pub fn server(
         },
         activations: params.bytes("activations")?,
         token_bytes: model.token_bytes(),
+        layers: model.layers,
         max_model_len,
         mark: Nanos((params.number("mark", 0.0..=1e9)? * 1e9).round() as u64),
     }))
@@ -188,14 +197,15 @@ fn config(
     if swap && ahead {
         return Err(params.bad("preemption", "recompute, or async_scheduling=false beside it"));
     }
+    let chunks = params.flag("enable_chunked_prefill")?;
     let swap_space = params.bytes("swap_space")?;
     let swap_tokens = if swap { swap_space / model.token_bytes() } else { 0 };
     Ok(Config {
         max_num_seqs: params.count("max_num_seqs", 1..=1 << 20)?,
-        max_num_batched_tokens: params.count("max_num_batched_tokens", 1..=1 << 32)?,
+        max_num_batched_tokens: budget(params, max_model_len, chunks)?,
         max_model_len: Some(max_model_len),
         long_prefill_token_threshold: params.count("long_prefill_token_threshold", 0..=1 << 32)?,
-        enable_chunked_prefill: params.flag("enable_chunked_prefill")?,
+        enable_chunked_prefill: chunks,
         scheduler_reserve_full_isl: params.flag("scheduler_reserve_full_isl")?,
         policy: Policy::Fcfs,
         swap_tokens,
@@ -203,6 +213,23 @@ fn config(
             .choice("reservation", &[("dynamic", false), ("static", true)])?,
         static_batching: params.choice("batching", &[("continuous", false), ("static", true)])?,
     })
+}
+
+/// Tokens of a step. Without chunks a step must take the longest prompt: vLLM raises its default to that, and refuses less
+/// (`vllm/engine/arg_utils.py`; `vllm/config/scheduler.py`, `verify_max_model_len`).
+fn budget(params: &Params, max_model_len: u64, chunks: bool) -> Result<u64, ParamError> {
+    let least = if chunks { 1 } else { max_model_len };
+    if params.text("max_num_batched_tokens") == "auto" {
+        return Ok(least.max(BATCHED_TOKENS));
+    }
+    let budget = params.count("max_num_batched_tokens", 1..=1 << 32)?;
+    if budget < least {
+        let expected = format!(
+            "auto, or {least} (max_model_len) or more, since with enable_chunked_prefill=false a step takes a whole prompt; or a lower max_model_len"
+        );
+        return Err(params.bad("max_num_batched_tokens", expected));
+    }
+    Ok(budget)
 }
 
 fn load(

@@ -37,7 +37,7 @@ use self::pages::{Limits, Pages};
 use self::pool::ElasticPool;
 use super::index::Index;
 use super::manager::{Manager, Rules};
-use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, positive, share};
+use super::options::{ARENA, LAYERS, TOKEN, TokenBytes, UTILIZATION, count, positive, share};
 use crate::options::{OptionDoc, OptionError, Options};
 use crate::registry::{MadeCache, Status, Strategy};
 
@@ -53,8 +53,6 @@ pub const STRATEGY: Strategy = Strategy::cache(
 const MIB: u64 = 1 << 20;
 
 const BLOCK: OptionDoc = OptionDoc { name: "block_size", default: "16", help: "tokens of a block" };
-const LAYERS: OptionDoc =
-    OptionDoc { name: "num_layers", default: "32", help: "layers of the model" };
 const BUFFERS: OptionDoc = OptionDoc {
     name: "num_kv_buffers",
     default: "2",
@@ -138,7 +136,8 @@ fn new(options: &Options) -> MadeCache {
     let pool = ElasticPool {
         wanted: positive(options, BLOCKS.name)?,
         utilization: share(options, &UTILIZATION)?,
-        rows: count(options, &LAYERS, 32)?.saturating_mul(count(options, &BUFFERS, 2)?),
+        layers: positive(options, LAYERS.name)?,
+        buffers: count(options, &BUFFERS, 2)?,
         page: page * MIB,
         aware: options.switch(&AWARE)?,
         most_cached: most_cached(cached, block_size),

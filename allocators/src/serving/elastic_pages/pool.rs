@@ -8,6 +8,7 @@ use vramlab_sim::kv::{Below, KvError, KvFull};
 
 use super::blocks::Blocks;
 use crate::serving::index::Index;
+use crate::serving::options;
 use crate::serving::pool::{self, Pool, PoolUsage, Run};
 
 /// The blocks.
@@ -15,8 +16,10 @@ use crate::serving::pool::{self, Pool, PoolUsage, Run};
 pub(super) struct ElasticPool {
     pub(super) wanted: Option<u64>,
     pub(super) utilization: f64,
-    /// K and V of each layer.
-    pub(super) rows: u64,
+    /// Layers, as the option says.
+    pub(super) layers: Option<u64>,
+    /// Rows of a layer: K and V, or both together.
+    pub(super) buffers: u64,
     /// Bytes of a page in one of them.
     pub(super) page: u64,
     pub(super) aware: bool,
@@ -121,12 +124,18 @@ impl ElasticPool {
 }
 
 impl Pool for ElasticPool {
-    fn start(&mut self, below: &mut Below<'_>, block_bytes: u64) -> Result<(), KvError> {
-        let block = block_bytes / self.rows;
-        if block == 0 || !block_bytes.is_multiple_of(self.rows) || block > self.page {
+    fn start(
+        &mut self,
+        below: &mut Below<'_>,
+        block_bytes: u64,
+        layers: Option<u64>,
+    ) -> Result<(), KvError> {
+        let rows = options::layers(self.layers, layers)?.saturating_mul(self.buffers);
+        let block = block_bytes / rows;
+        if block == 0 || !block_bytes.is_multiple_of(rows) || block > self.page {
             let why = format!(
-                "a block takes {block_bytes} bytes in {} rows of keys or values; expected a multiple of that number, and at most {} bytes in each (options token_bytes, num_layers, page_size_mb)",
-                self.rows, self.page
+                "a block takes {block_bytes} bytes in {rows} rows of keys or values; expected a multiple of that number, and at most {} bytes in each (options token_bytes, num_layers, page_size_mb)",
+                self.page
             );
             return Err(AllocError::BadSetting(why.into()).into());
         }
@@ -136,7 +145,7 @@ impl Pool for ElasticPool {
         let blocks =
             pool::blocks(wanted, total / block_bytes, "num_blocks, block_size, token_bytes")?;
         let pages = (u64::from(blocks) * block / self.page) as u32;
-        self.blocks.pages.start(below.driver, pages, self.page.saturating_mul(self.rows))?;
+        self.blocks.pages.start(below.driver, pages, self.page.saturating_mul(rows))?;
         self.blocks.start(self.page, block);
         self.block_bytes = block_bytes;
         self.holders = vec![0; blocks as usize];

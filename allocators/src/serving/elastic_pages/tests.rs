@@ -182,7 +182,8 @@ fn pool(layers: u64, aware: bool, machine: &mut SimMachine, blocks: u64) -> Elas
     let mut pool = ElasticPool {
         wanted: Some(blocks),
         utilization: 1.0,
-        rows: layers * 2,
+        layers: Some(layers),
+        buffers: 2,
         page: 2 * MIB,
         aware,
         most_cached: None,
@@ -195,7 +196,7 @@ fn pool(layers: u64, aware: bool, machine: &mut SimMachine, blocks: u64) -> Elas
         clock: 0,
         evicted: 0,
     };
-    with_below(machine, |below| pool.start(below, 16 * 1024 * layers * 2)).expect("it fits");
+    with_below(machine, |below| pool.start(below, 16 * 1024 * layers * 2, None)).expect("it fits");
     pool
 }
 

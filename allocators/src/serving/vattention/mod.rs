@@ -7,7 +7,7 @@
 //! | `tokens_per_page` | page / bytes of a token's K in one layer; with `megacache`, of all layers | `vattention.cu` 38-47 |
 //! | `addresses` | per request: greatest context × bytes of a token, up to the page; times the batch; a range for K and one for V in each layer, or one each of all layers; what passes the address space is refused | `vattention.cu` 49-74, 172-182 |
 //! | `up_front` | all pages are created at the start: share of the memory / page, down to a multiple of 2 × layers; they never go back | `utils.h` 221-228; `cudaInternal.h` 45-59 |
-//! | `one_block` | a block is one page in each range; a request grows by a block at its end | `vattention.cu` 268-323 |
+//! | `one_block` | a block is one page in each range; a request grows by a block at its end, never past its addresses: where a page is no whole number of tokens, those hold the last tokens too | `vattention.cu` 268-323 |
 //! | `best_fit_slot` | a new request takes the inactive place with the fewest blocks that suffice; but the first inactive one stands until a smaller one that suffices comes, though it may not suffice | `vattention.cu` 564-589 |
 //! | `in_step` | what the lengths of a step need is mapped before it | `vattention.cu` 376-392 |
 //! | `ahead` | after a step, blocks for one more token of every active request; then for 2, 3, … 9 more, until 2 blocks were mapped; nothing if there are too few even after reclaiming | `vattention.cu` 497-549 |
@@ -33,7 +33,9 @@ use vramlab_sim::kv::{
 use vramlab_sim::units::Bytes;
 
 use self::pages::{Geometry, Pages};
-use super::options::{ARENA, TOKEN, TokenBytes, UTILIZATION, count, share};
+use super::options::{
+    ARENA, LAYERS, TOKEN, TokenBytes, UTILIZATION, count, layers, positive, share,
+};
 use super::pool::share_of_device;
 use super::sequences::Sequences;
 use crate::options::{OptionDoc, OptionError, Options};
@@ -53,15 +55,18 @@ const PAGE: OptionDoc = OptionDoc {
     default: "2MiB",
     help: "bytes of a page: 2MiB; 64KiB, 128KiB or 256KiB on a device with such a granule",
 };
-const LAYERS: OptionDoc =
-    OptionDoc { name: "num_layers", default: "32", help: "layers of the model" };
 const BATCH: OptionDoc = OptionDoc {
     name: "max_batch_size",
     default: "256",
     help: "sequences that have addresses at once",
 };
-const CONTEXT: OptionDoc =
-    OptionDoc { name: "max_context_length", default: "4096", help: "most tokens of a sequence" };
+const CONTEXT: OptionDoc = OptionDoc {
+    name: "max_context_length",
+    default: "as the workload says, or 4096",
+    help: "most tokens of a sequence; longer ones are refused",
+};
+/// Tokens of that, where neither the workload nor the option says.
+const CONTEXT_USUAL: u64 = 4096;
 const MEGACACHE: OptionDoc = OptionDoc {
     name: "megacache",
     default: "false",
@@ -99,7 +104,10 @@ struct Place {
 #[derive(Debug)]
 struct Vattention {
     page: u64,
-    layers: u64,
+    /// As the options say; decided by the first sequence.
+    layers_option: Option<u64>,
+    context_option: Option<u64>,
+    /// 0 before the first sequence.
     context: u64,
     megacache: bool,
     deferred: bool,
@@ -131,8 +139,9 @@ impl Vattention {
         }
         Ok(Self {
             page,
-            layers: count(options, &LAYERS, 32)?,
-            context: count(options, &CONTEXT, 4096)?,
+            layers_option: positive(options, LAYERS.name)?,
+            context_option: positive(options, CONTEXT.name)?,
+            context: 0,
             megacache: options.switch(&MEGACACHE)?,
             deferred: options.switch(&DEFERRED)?,
             utilization: share(options, &SHARE)?,
@@ -148,9 +157,9 @@ impl Vattention {
     }
 
     /// Rules `tokens_per_page` and `addresses`.
-    fn geometry(&self, token_bytes: u64) -> Result<Geometry, KvError> {
-        let layers_of_a_range = if self.megacache { self.layers } else { 1 };
-        let token = token_bytes / self.layers.saturating_mul(2) * layers_of_a_range;
+    fn geometry(&self, token_bytes: u64, layers: u64, context: u64) -> Result<Geometry, KvError> {
+        let layers_of_a_range = if self.megacache { layers } else { 1 };
+        let token = (token_bytes / layers.saturating_mul(2)).saturating_mul(layers_of_a_range);
         if token == 0 || token > self.page {
             let why = format!(
                 "a token's keys take {token} bytes of a page of {}; expected at least 1 and at most the page (options token_bytes, num_layers)",
@@ -160,20 +169,24 @@ impl Vattention {
         }
         Ok(Geometry {
             page: self.page,
-            ranges: self.layers * 2 / layers_of_a_range,
+            ranges: layers * 2 / layers_of_a_range,
             token,
             tokens: self.page / token,
-            most: token.saturating_mul(self.context).div_ceil(self.page),
+            most: token.saturating_mul(context).div_ceil(self.page),
             requests: self.places.len() as u64,
         })
     }
 
-    fn start(&mut self, below: &mut Below<'_>, said: Option<u64>) -> Result<(), KvError> {
-        let Some(bytes) = self.bytes.undecided(said) else { return Ok(()) };
-        let geometry = self.geometry(bytes)?;
+    fn start(&mut self, below: &mut Below<'_>, new: &NewSequence<'_>) -> Result<(), KvError> {
+        let Some(bytes) = self.bytes.undecided(new.token_bytes) else { return Ok(()) };
+        let layers = layers(self.layers_option, new.layers)?;
+        let said = new.longest.filter(|longest| *longest > 0);
+        let context = self.context_option.or(said).unwrap_or(CONTEXT_USUAL);
+        let geometry = self.geometry(bytes, layers, context)?;
         let pages = share_of_device(below, self.utilization)? / self.page;
-        let pages = pages - pages % (2 * self.layers);
+        let pages = pages - pages % (2 * layers);
         self.pages.start(below.driver, geometry, pages)?;
+        self.context = context;
         self.bytes.decide(bytes);
         Ok(())
     }
@@ -312,7 +325,7 @@ impl Vattention {
 
 impl KvCache for Vattention {
     fn begin(&mut self, below: &mut Below<'_>, new: &NewSequence<'_>) -> Result<Admitted, KvError> {
-        self.start(below, new.token_bytes)?;
+        self.start(below, new)?;
         let tokens = new.now(new.tokens)?;
         let room = new.headroom.map_or(tokens, |more| new.tokens.saturating_add(more));
         self.enter(below.driver, tokens, room)

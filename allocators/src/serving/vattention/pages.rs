@@ -38,9 +38,9 @@ impl Geometry {
         self.page * self.ranges
     }
 
-    /// Blocks for so many tokens.
-    pub(super) const fn blocks(&self, tokens: u64) -> u64 {
-        if self.tokens == 0 { 0 } else { tokens.div_ceil(self.tokens) }
+    /// Blocks for so many tokens: by whole tokens of a page, but never more than the addresses have room for, since tokens lie side by side there.
+    pub(super) fn blocks(&self, tokens: u64) -> u64 {
+        if self.tokens == 0 { 0 } else { tokens.div_ceil(self.tokens).min(self.most) }
     }
 }
 

@@ -47,6 +47,52 @@ fn addresses_are_for_the_greatest_context_of_every_place() {
     assert_eq!(too_long, Err(KvError::TooLong { tokens: 17, limit: 16 }));
 }
 
+/// Its geometry stayed that of 32 layers and 4096 tokens, whatever model was served.
+#[test]
+fn geometry_is_the_models_unless_the_spec_says_otherwise() {
+    let model = NewSequence {
+        tokens: 1,
+        token_bytes: Some(98_304),
+        layers: Some(48),
+        longest: Some(10_000),
+        ..NewSequence::default()
+    };
+    let mut bench = Bench::new("serving.vattention", 16 << 30);
+    bench.ask(&model).expect("it fits");
+    assert_eq!((bench.calls("cuMemAddressReserve"), bench.usage().slots), (96, 2048));
+    assert_eq!(
+        bench.ask(&NewSequence { tokens: 10_001, ..model }),
+        Err(KvError::TooLong { tokens: 10_001, limit: 10_000 })
+    );
+    let mut bench = Bench::new("serving.vattention:max_context_length=100", 16 << 30);
+    bench.ask(&model).expect("it fits");
+    assert_eq!(
+        bench.ask(&NewSequence { tokens: 101, ..model }),
+        Err(KvError::TooLong { tokens: 101, limit: 100 })
+    );
+    let mut bench = Bench::new("serving.vattention:num_layers=32", 16 << 30);
+    let refused = bench.ask(&model).map_err(|error| error.to_string());
+    assert!(
+        refused.as_ref().is_err_and(|why| why.contains("num_layers=32")
+            && why.contains("the workload's model has 48 layers")),
+        "{refused:?}"
+    );
+}
+
+/// Llama-2-13b has 204.8 tokens on a page: the last block of a full place was mapped behind its addresses, which the driver refuses.
+#[test]
+fn one_block_never_lies_behind_a_places_addresses() {
+    let model = NewSequence {
+        token_bytes: Some(819_200),
+        layers: Some(40),
+        longest: Some(4096),
+        ..NewSequence::default()
+    };
+    let mut bench = Bench::new("serving.vattention:max_batch_size=1", 16 << 30);
+    let whole = bench.ask(&NewSequence { tokens: 4096, ..model }).expect("it fits");
+    assert_eq!((whole.blocks, bench.usage().used), (20, 20));
+}
+
 #[test]
 fn addresses_beyond_the_address_space_are_a_refusal() {
     for length in

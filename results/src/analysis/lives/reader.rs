@@ -59,8 +59,10 @@ impl Reader {
                 *slot(&mut self.buffers, id.0) = number;
             }
             Op::Free { id, .. } | Op::FreeDeferred { id } => {
-                self.lives.frees += 1;
                 let number = std::mem::replace(slot(&mut self.buffers, id.0), u32::MAX);
+                // what failed when it was recorded was never there: that it is given back here is no free of the recording
+                let failed = self.lives.list.get(number as usize).is_some_and(|life| life.failed);
+                self.lives.frees += u64::from(!failed);
                 self.end(number, now);
             }
             Op::Realloc { id, .. } => {

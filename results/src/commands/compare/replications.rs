@@ -16,17 +16,19 @@ use vramlab_sim::report::Summary;
 use super::serving::three;
 use crate::output::Grid;
 use crate::row::Row;
-use crate::statistics::{Estimates, Interval, Steady};
+use crate::statistics::{Estimates, Interval, Steady, TOLD_MIN, tells};
+
+/// Said under a table in which an interval is left out.
+const LEFT_OUT: &str = "where no interval is given, there are too few seeds for one: fewer than";
 
 /// Mean and half width; only the value where all runs gave the same.
-fn text(interval: Interval) -> String {
-    if interval.half == 0.0 && interval.mean.fract() == 0.0 {
-        return format!("{}", interval.mean);
+fn text(interval: Interval, told: bool) -> String {
+    let Interval { mean, half } = interval;
+    match () {
+        () if half == 0.0 && mean.fract() == 0.0 => format!("{mean}"),
+        () if half == 0.0 || !told => three(mean),
+        () => format!("{} ± {}", three(mean), three(half)),
     }
-    if interval.half == 0.0 {
-        return three(interval.mean);
-    }
-    format!("{} ± {}", three(interval.mean), three(interval.half))
 }
 
 /// A figure: its title, and what a run gave.
@@ -49,6 +51,7 @@ const SERVED: &[Figure] = &[
     ("over a limit", |row| row.served.map(|served| served.refused_limit as f64)),
     ("no memory", |row| row.served.map(|served| served.refused_memory as f64)),
     ("preempted", |row| row.served.map(|served| served.preemptions as f64)),
+    ("swapped", |row| row.served.map(|served| served.swaps as f64)),
     ("TTFT s P50", |row| ttft(row, |found| found.p50.value, |all| all.p50)),
     ("P90", |row| ttft(row, |found| found.p90.value, |all| all.p90)),
     ("P99", |row| ttft(row, |found| found.p99.value, |all| all.p99)),
@@ -120,7 +123,7 @@ fn table(rows: &[Row], name: &str, markdown: bool) -> Option<String> {
     let figures: Vec<&Figure> = if served { SERVED } else { FIGURES }.iter().filter(has).collect();
     let titles = ["strategy<", "runs", "failed"].into_iter().chain(figures.iter().map(|f| f.0));
     let mut grid = Grid::new(&titles.collect::<Vec<_>>());
-    let mut strategies: Vec<&str> = Vec::new();
+    let (mut strategies, mut left_out): (Vec<&str>, bool) = (Vec::new(), false);
     for row in &all {
         if !strategies.contains(&row.strategy.as_str()) {
             strategies.push(&row.strategy);
@@ -130,22 +133,32 @@ fn table(rows: &[Row], name: &str, markdown: bool) -> Option<String> {
         let of: Vec<&Row> = all.iter().copied().filter(|row| row.strategy == strategy).collect();
         let failed: u64 = of.iter().map(|row| row.failed()).sum();
         let mut cells = vec![strategy.to_owned(), of.len().to_string(), failed.to_string()];
-        cells.extend(figures.iter().map(|figure| {
+        for figure in &figures {
             let values: Vec<f64> = of.iter().filter_map(|row| figure.1(row)).collect();
-            Interval::of(&values).map_or_else(|| "-".to_owned(), text)
-        }));
+            let Some(interval) = Interval::of(&values) else {
+                cells.push("-".to_owned());
+                continue;
+            };
+            let told = values.len() >= TOLD_MIN && tells(interval.mean, interval.half);
+            left_out |= !told && interval.half > 0.0;
+            cells.push(text(interval, told));
+        }
         grid.row(cells);
     }
-    let left_out = all.iter().filter_map(|row| row.steady.as_ref());
-    let left_out: Vec<&Steady> = left_out.filter(|steady| steady.warm_up > 0).collect();
+    let steady = all.iter().filter_map(|row| row.steady.as_ref());
+    let warmed: Vec<&Steady> = steady.filter(|steady| steady.warm_up > 0).collect();
     let mut heading =
         format!("{name}, {} seeds: means with 95 % confidence intervals", seeds.len());
-    if let Some(most) = left_out.iter().map(|steady| steady.warm_up).max() {
+    if let Some(most) = warmed.iter().map(|steady| steady.warm_up).max() {
         heading += &format!(
             "; latencies without warm-up, up to {most} of {} requests of a run",
-            left_out.iter().map(|steady| steady.requests).max().unwrap_or(0)
+            warmed.iter().map(|steady| steady.requests).max().unwrap_or(0)
         );
     }
     let heading = if markdown { format!("### {heading}\n\n") } else { format!("{heading}\n") };
-    Some(heading + &grid.print(markdown) + "\n\n")
+    let note = match left_out {
+        true => format!("note: {LEFT_OUT} {TOLD_MIN}, or it would reach below zero\n"),
+        false => String::new(),
+    };
+    Some(heading + &grid.print(markdown) + "\n" + &note + "\n")
 }

@@ -45,6 +45,7 @@ pub(super) const COLUMNS: &[Column] = &[
     ("over a limit", |row| count(row, |served| served.refused_limit)),
     ("no memory", |row| count(row, |served| served.refused_memory)),
     ("preempted", |row| count(row, |served| served.preemptions)),
+    ("swapped", |row| count(row, |served| served.swaps)),
     ("TTFT s P50/90/99", |row| quantiles(row, 1e9, |served| served.ttft)),
     ("TPOT ms P50/90/99", |row| quantiles(row, 1e6, |served| served.tpot)),
     ("e2e s P50/90/99", |row| quantiles(row, 1e9, |served| served.e2e)),
@@ -53,6 +54,29 @@ pub(super) const COLUMNS: &[Column] = &[
     ("hit rate", |row| percent(row.kv.as_ref().and_then(|kv| kv.hit_rate))),
     ("waste", |row| percent(row.internal_frag)),
 ];
+
+/// Said where not all requests were answered: the latencies of those that were are not those of the others.
+pub(super) fn answered(rows: &[Row]) -> Option<String> {
+    let served: Vec<(&Row, &Served)> = rows
+        .iter()
+        .filter(|row| row.ran())
+        .filter_map(|row| Some((row, row.served.as_ref()?)))
+        .collect();
+    let all = served.iter().all(|(_, served)| served.finished == served.requests);
+    if all || served.iter().all(|(_, served)| served.finished == 0) {
+        return None;
+    }
+    let alike = served.windows(2).all(|pair| pair[0].1.finished == pair[1].1.finished);
+    let each: Vec<String> = served
+        .iter()
+        .map(|(row, served)| format!("{} {} of {}", row.strategy, served.finished, served.requests))
+        .collect();
+    let differ = if alike { "" } else { ", and not the same for all strategies" };
+    Some(format!(
+        "latencies are those of answered requests, not of all{differ} (who is over a limit is mostly long): {}",
+        each.join(", ")
+    ))
+}
 
 fn count(row: &Row, of: fn(&Served) -> u64) -> String {
     row.served.as_ref().map_or_else(|| "-".to_owned(), |served| of(served).to_string())

@@ -3,7 +3,7 @@
 use super::serving::three;
 use crate::output::Grid;
 use crate::row::Row;
-use crate::statistics::{Estimate, Estimates, Steady};
+use crate::statistics::{Estimate, Estimates, Steady, tells};
 
 /// What the intervals of some runs lack, and which runs those are: words, and whether they are of a run.
 type Doubt = (&'static str, fn(&Steady) -> bool);
@@ -17,11 +17,14 @@ const DOUBTS: [Doubt; 3] = [
         "batches of requests depend on the ones before, so that the intervals are too narrow (a load that changes, or more than the server can serve?)",
         |steady| steady.latencies().any(|(_, estimates)| !estimates.independent),
     ),
-    ("too few requests for the figures without an interval", |steady| {
-        steady
-            .latencies()
-            .any(|(_, e)| [e.mean, e.p50, e.p90, e.p99].iter().any(|e| e.half.is_none()))
-    }),
+    (
+        "too few requests for the figures without an interval, or an interval would reach below zero",
+        |steady| {
+            steady
+                .latencies()
+                .any(|(_, e)| [e.mean, e.p50, e.p90, e.p99].iter().any(|e| told(e).is_none()))
+        },
+    ),
 ];
 
 /// A row for each run and latency; nothing where no run had enough requests.
@@ -62,9 +65,14 @@ pub(super) fn table(rows: &[Row], markdown: bool) -> String {
     if markdown { format!("\n{heading}\n\n{lines}") } else { format!("\n{heading}\n{lines}") }
 }
 
+/// Half the width of an interval that says something.
+fn told(estimate: &Estimate) -> Option<f64> {
+    estimate.half.filter(|half| tells(estimate.value, *half))
+}
+
 fn text(estimate: &Estimate, unit_ns: f64) -> String {
     let value = three(estimate.value / unit_ns);
-    match estimate.half {
+    match told(estimate) {
         Some(half) => format!("{value} ± {}", three(half / unit_ns)),
         None => value,
     }

@@ -11,7 +11,9 @@ pub fn render(rows: &[Row], format: Format, marks: bool) -> String {
     match format {
         Format::Json => to_json(rows),
         Format::Csv => csv(rows),
-        Format::Table | Format::Markdown => blocks(rows, format == Format::Markdown, marks),
+        Format::Table | Format::Markdown | Format::Latex => {
+            format.words(|markdown| blocks(rows, markdown, marks))
+        }
     }
 }
 
@@ -130,6 +132,9 @@ fn blocks(rows: &[Row], markdown: bool, marks: bool) -> String {
             for note in &row.notes {
                 text += &format!("note: {}: {note}\n", row.strategy);
             }
+        }
+        if let Some(words) = serving::answered(block) {
+            text += &format!("note: {words}\n");
         }
         if let Some(assumes) = block.iter().find_map(|row| row.assumes) {
             text += &format!("times: {assumes}\n");

@@ -41,17 +41,16 @@ pub(super) fn run(a: &[Inspected], b: &[Inspected], top: usize, common: &Common)
     }
     let pairs = || a.iter().zip(b).enumerate();
     let lines: Vec<Line> = pairs().flat_map(|(device, (a, b))| lines(device, a, b)).collect();
-    let markdown = common.format == Format::Markdown;
     print(&match common.format {
         Format::Json => to_json(&lines),
         Format::Csv => to_csv(&lines),
-        Format::Table | Format::Markdown => {
+        Format::Table | Format::Markdown | Format::Latex => common.format.words(|markdown| {
             let page = |(device, (a, b)): (usize, (&Inspected, &Inspected))| {
                 let own: Vec<&Line> = lines.iter().filter(|line| line.device == device).collect();
                 page(&a.input, &b.input, &own, top, markdown)
             };
             pairs().map(page).collect::<Vec<_>>().join("\n")
-        }
+        }),
     })?;
     Ok(Code::Done)
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use vramlab_sim::source::SourceError;
 
 use super::ids::Ids;
-use super::{Plan, PlanBuffer, keep};
+use super::{Placed, Plan, PlanBuffer, keep};
 use crate::readers::text::{Csv, Lines, Row};
 
 /// Names of the columns that are needed.
@@ -41,8 +41,9 @@ pub(super) fn read<R: Read>(lines: Lines<R>) -> Result<Plan, SourceError> {
     let (mut plan, mut ids) = (Plan::default(), Ids::default());
     while let Some(row) = csv.next()? {
         let kept = columns.buffer(&row).and_then(|buffer| {
+            plan.placed.extend(columns.placed(&row)?);
             let earlier = plan.buffers.iter().map(|buffer| buffer.id);
-            let id = ids.add(row.bytes(columns.id), earlier)?;
+            let id = ids.add(row.bytes(columns.id), row.digits(columns.id), earlier)?;
             plan.gaps_left_out += u64::from(columns.gaps.is_some_and(|gaps| !row.is_empty(gaps)));
             keep(&mut plan, PlanBuffer { id, ..buffer })
         });
@@ -57,22 +58,31 @@ pub(super) fn read<R: Read>(lines: Lines<R>) -> Result<Plan, SourceError> {
 
 impl Columns {
     /// The buffer of a row, but for its id.
+    #[inline]
     fn buffer(&self, row: &Row<'_>) -> Result<PlanBuffer, String> {
         let upper = row.whole(self.upper)?;
         let after = upper.checked_add(u64::from(self.end_is_last));
+        Ok(PlanBuffer {
+            id: 0,
+            lower: row.whole(self.lower)?,
+            upper: after.ok_or_else(|| row.named(self.upper, "found 2^64-1, expected less"))?,
+            size: row.whole(self.size)?,
+        })
+    }
+
+    /// Where the buffer of a row is, in a table that has such columns.
+    #[inline]
+    fn placed(&self, row: &Row<'_>) -> Result<Option<Placed>, String> {
+        if self.offset.is_none() && self.alignment.is_none() {
+            return Ok(None);
+        }
         let optional = |column: Option<usize>| -> Result<Option<u64>, String> {
             column
                 .filter(|column| !row.is_empty(*column))
                 .map(|column| row.whole(column))
                 .transpose()
         };
-        Ok(PlanBuffer {
-            id: 0,
-            lower: row.whole(self.lower)?,
-            upper: after.ok_or_else(|| row.named(self.upper, "found 2^64-1, expected less"))?,
-            size: row.whole(self.size)?,
-            offset: optional(self.offset)?,
-            alignment: optional(self.alignment)?.unwrap_or(1).max(1),
-        })
+        let offset = optional(self.offset)?;
+        Ok(Some(Placed { offset, alignment: optional(self.alignment)?.unwrap_or(1).max(1) }))
     }
 }

@@ -22,15 +22,21 @@ struct Names {
 }
 
 impl Ids {
-    /// The number of one more buffer. `earlier` gives the numbers of those before it, if they are needed.
+    /// The number of one more buffer, whose id is this text; `digits` is its value where that is known. `earlier` gives the numbers of those before
+    /// it, if they are needed.
+    #[inline]
     pub(super) fn add(
         &mut self,
         text: &[u8],
+        digits: Option<u64>,
         earlier: impl Iterator<Item = u64>,
     ) -> Result<u64, String> {
         let line = self.count;
         self.count += 1;
-        let number = whole(text).ok().filter(|_| self.names.is_none());
+        let number = match self.names {
+            None => digits.or_else(|| whole(text).ok()),
+            Some(_) => None,
+        };
         if let Some(number) = number {
             if self.numbers.is_none() {
                 let rises = self.last.is_none_or(|last| last < number);
@@ -70,7 +76,7 @@ mod tests {
         let (mut ids, mut all) = (Ids::default(), Vec::new());
         for text in texts {
             let earlier = all.iter().filter_map(|id: &Result<u64, String>| id.clone().ok());
-            let id = ids.add(text.as_bytes(), earlier);
+            let id = ids.add(text.as_bytes(), None, earlier);
             all.push(id);
         }
         (all, ids.names())

@@ -18,7 +18,7 @@ pub(super) fn read<R: Read>(mut lines: Lines<R>) -> Result<Plan, SourceError> {
     while lines.advance()? {
         let kept = numbers(lines.line()).and_then(|[lower, upper, size]| {
             let id = plan.buffers.len() as u64;
-            keep(&mut plan, PlanBuffer { id, lower, upper, size, offset: None, alignment: 1 })
+            keep(&mut plan, PlanBuffer { id, lower, upper, size })
         });
         kept.map_err(|what| lines.error(what))?;
     }

@@ -16,6 +16,7 @@
 pub(super) mod csv;
 mod ids;
 mod lifetimes;
+mod order;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,7 @@ use std::path::Path;
 use vramlab_sim::source::SourceError;
 
 use super::bytes::{self, FileError};
-use super::events::{Events, Life, of_lives};
+use super::events::Events;
 use super::text::Lines;
 pub(super) use lifetimes::is_lifetime;
 
@@ -43,6 +44,11 @@ pub struct PlanBuffer {
     pub upper: u64,
     /// Bytes (or the units of the file).
     pub size: u64,
+}
+
+/// Where one buffer of an instance is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
     /// Where the file's own plan puts it, if it has one.
     pub offset: Option<u64>,
     /// What its offset has to be a multiple of.
@@ -54,6 +60,8 @@ pub struct PlanBuffer {
 pub struct Plan {
     /// In the order of the file.
     pub buffers: Vec<PlanBuffer>,
+    /// Of each buffer, where the file says something of it; else empty.
+    pub placed: Vec<Placed>,
     /// Their names, where these are not all numbers.
     pub names: Vec<Box<str>>,
     /// Buffers whose `gaps` were left out.
@@ -63,19 +71,20 @@ pub struct Plan {
 impl Plan {
     /// Requests and frees in order of time.
     pub fn events(&self) -> Events {
-        let life = |buffer: &PlanBuffer| Life {
-            name: buffer.id,
-            lower: buffer.lower,
-            upper: buffer.upper,
-            size: buffer.size,
-        };
-        of_lives(&self.buffers.iter().map(life).collect::<Vec<_>>())
+        order::events(&self.buffers)
     }
 
     /// Bytes that the file's own plan needs: the highest end of a buffer; `None` if a buffer has no offset.
     pub fn planned_bytes(&self) -> Option<u64> {
-        let end = |buffer: &PlanBuffer| buffer.offset?.checked_add(buffer.size);
-        self.buffers.iter().map(end).try_fold(0, |most, end| Some(most.max(end?)))
+        if self.placed.len() != self.buffers.len() {
+            return None;
+        }
+        let mut ends = self
+            .buffers
+            .iter()
+            .zip(&self.placed)
+            .map(|(buffer, placed)| placed.offset?.checked_add(buffer.size));
+        ends.try_fold(0, |most, end| Some(most.max(end?)))
     }
 }
 
@@ -101,6 +110,7 @@ pub fn read(input: impl Read, origin: &str) -> Result<Plan, SourceError> {
 }
 
 /// Keeps a buffer, if there is room and its life is one.
+#[inline]
 fn keep(plan: &mut Plan, buffer: PlanBuffer) -> Result<(), String> {
     if buffer.upper < buffer.lower {
         let PlanBuffer { lower, upper, .. } = buffer;

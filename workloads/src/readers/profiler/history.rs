@@ -16,7 +16,7 @@ pub(super) fn of(
 ) -> DeviceHistory {
     events.sort_by_key(|event| event.time); // stable: equal times stay as they are
     let start = Start::of(&events);
-    let mut live = Live { builder: Builder::new(true), by_key: FxHashMap::default() };
+    let mut live = Live { builder: Builder::timed(), by_key: FxHashMap::default() };
     for (addr, size) in &start.blocks {
         live.alloc(0, *addr, *size);
     }

@@ -7,7 +7,7 @@
 //! | `free` | the buffer at `Pointer` is freed on `Stream`; one whose request the log lacks is a gap |
 //! | `null` | a pointer of 0 (`(nil)`) is the answer to a request of 0 bytes, and never live |
 //! | `streams` | handles become stream numbers in the order in which they appear; 0 is stream 0 |
-//! | `time` | a time of day (midnight may pass), or seconds; a line may be up to a second before the one above it, since threads pass each other on the way to the file: its time is then that of the line above |
+//! | `time` | a time of day (midnight may pass), or seconds; a line may be up to a second before the one above it, since threads pass each other on the way to the file: its time is then that of the line above, and the first such line is told of ([`RmmSource::telling`]) |
 //! | `order` | ops follow the order of the log; which thread wrote a line is not told apart |
 //!
 //! Source: rapidsai/rmm, `logging_resource_adaptor.hpp` of 0.17 to 25.02 and `logging_resource_adaptor_impl.cpp` of 26.x (pattern `%t,%H:%M:%S.%f,%v`,
@@ -19,6 +19,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
 use vramlab_sim::op::{BufferUse, NameId, Op, TouchRange};
@@ -47,6 +48,8 @@ pub struct RmmSource<R> {
     /// The request that is queued failed.
     failed: bool,
     gaps: u64,
+    /// Hears of the first line that lies before the one above it.
+    passed: Option<Arc<OnceLock<String>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -60,11 +63,18 @@ struct Columns {
 
 /// One line of the log.
 struct Line {
-    time: Option<u64>,
+    time: Option<Time>,
     action: Action,
     pointer: u64,
     size: u64,
     stream: u64,
+}
+
+/// ns since midnight, or since some moment.
+#[derive(Clone, Copy)]
+struct Time {
+    ns: u64,
+    of_day: bool,
 }
 
 enum Action {
@@ -106,7 +116,15 @@ impl<R: Read> RmmSource<R> {
             queued: VecDeque::new(),
             failed: false,
             gaps: 0,
+            passed: None,
         })
+    }
+
+    /// The same, and `passed` is told of the first line whose time is before that of the line above.
+    #[must_use]
+    pub fn telling(mut self, passed: Arc<OnceLock<String>>) -> Self {
+        self.passed = Some(passed);
+        self
     }
 
     /// Number of the line that was read last, from 1.
@@ -121,6 +139,12 @@ impl<R: Read> RmmSource<R> {
 
     fn take(&mut self, line: &Line) -> Result<(), String> {
         let time = line.time.map(|time| self.clock.advance(time)).transpose()?;
+        if let (Some(passed), 1..) = (&self.passed, self.clock.back) {
+            let (line, back) = (self.csv.line(), Nanos(self.clock.back));
+            passed.get_or_init(|| format!(
+                "line {line} is {back} before the line above it; times may go back by a second, since threads pass each other on the way to the file, and count as those of the lines above (further such lines are not told)"
+            ));
+        }
         if let Some(time) = time.filter(|_| self.keep_times) {
             self.queued.push_back(Step::WaitUntil(Nanos(time)));
         }
@@ -167,13 +191,14 @@ impl<R: Read> RmmSource<R> {
 impl Columns {
     fn line(&self, row: &Row<'_>) -> Result<Line, String> {
         let named = |column| move |what: String| row.named(column, &what);
-        let time = |column| {
+        let time = |column| -> Result<Time, String> {
             let text = row.bytes(column);
-            let time = match text.contains(&b':') {
+            let of_day = text.contains(&b':');
+            let ns = match of_day {
                 true => time_of_day(text),
                 false => nanos(text, Unit::Seconds),
             };
-            time.map_err(named(column))
+            Ok(Time { ns: ns.map_err(named(column))?, of_day })
         };
         let action = match row.bytes(self.action).trim_ascii() {
             b"allocate" => Action::Allocate,
@@ -216,20 +241,25 @@ struct Clock {
     first: Option<u64>,
     last: u64,
     days: u64,
+    /// How far the line lies before the one above it.
+    back: u64,
 }
 
 impl Clock {
-    fn advance(&mut self, time: u64) -> Result<u64, String> {
-        let first = *self.first.get_or_insert(time);
-        let mut time = time.saturating_add(self.days.saturating_mul(NANOS_IN_DAY));
-        if time < self.last.max(first) && self.last.max(first) - time > NANOS_IN_DAY / 2 {
-            self.days += 1;
-            time = time.saturating_add(NANOS_IN_DAY);
-        }
+    fn advance(&mut self, time: Time) -> Result<u64, String> {
+        let first = *self.first.get_or_insert(time.ns);
         let latest = self.last.max(first);
-        if let Some(back) = latest.checked_sub(time).filter(|back| *back > PASSED_MAX) {
+        let mut ns = time.ns.saturating_add(self.days.saturating_mul(NANOS_IN_DAY));
+        if time.of_day && latest.saturating_sub(ns) > NANOS_IN_DAY / 2 {
+            self.days += 1;
+            ns = ns.saturating_add(NANOS_IN_DAY);
+        }
+        let time = ns;
+        self.back = latest.saturating_sub(time);
+        if self.back > PASSED_MAX {
             return Err(format!(
-                "found a time {back} ns before that of the line above, expected times that go back by a second at most"
+                "found a time {} before that of the line above, expected times that go back by a second at most",
+                Nanos(self.back)
             ));
         }
         self.last = latest.max(time);

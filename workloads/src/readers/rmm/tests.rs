@@ -119,3 +119,30 @@ fn bad_logs_are_refused() {
     );
     assert!(error("1,00:00:00.0,allo").contains("line 2: found 3 fields"));
 }
+
+/// They were taken without a word.
+#[test]
+fn the_first_time_that_goes_back_is_told_of_with_its_line() {
+    let told = |lines: &str| {
+        let passed = Arc::new(OnceLock::new());
+        let text = format!("{HEADER}{lines}");
+        let source = RmmSource::new(text.as_bytes(), "t", false).expect("opens");
+        let mut source = source.telling(Arc::clone(&passed));
+        while !matches!(source.next(Nanos(0), Answered::Done), Ok(Step::End)) {}
+        passed.get().cloned()
+    };
+    let back = "1,00:00:05.000,allocate,0x1,8,0\n1,00:00:05.500,allocate,0x2,8,0\n\
+        1,00:00:05.250,free,0x1,8,0\n1,00:00:05.1,free,0x2,8,0\n";
+    let words = told(back).expect("it is told");
+    assert!(words.starts_with("line 4 is 250.000 ms before the line above it"), "{words}");
+    assert_eq!(told("1,00:00:05.0,allocate,0x1,8,0\n1,00:00:05.0,free,0x1,8,0\n"), None);
+    let midnight = "1,23:59:59.0,allocate,0x1,8,0\n1,00:00:01.0,free,0x1,8,0\n";
+    assert_eq!(told(midnight), None);
+}
+
+/// Seconds since some moment have no midnight: half a day back was taken for one.
+#[test]
+fn seconds_that_go_back_by_a_day_are_refused() {
+    let words = error("1,90000.0,allocate,0x1,8,0\n1,5.0,free,0x1,8,0\n");
+    assert!(words.contains("89995.000 s before that of the line above"), "{words}");
+}

@@ -4,7 +4,7 @@
 const SHOWN: usize = 40;
 
 /// So many digits never pass 2^64.
-const DIGITS_SAFE: usize = 19;
+pub(super) const DIGITS_SAFE: usize = 19;
 
 /// What was found, for messages: at most 40 bytes of it.
 pub fn found(text: &[u8]) -> String {

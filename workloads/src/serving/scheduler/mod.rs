@@ -15,7 +15,7 @@
 //! | `stop` | a request ends with its `max_tokens`-th token, or when its tokens reach `max_model_len` | `vs01` |
 //! | `swap` | with swap space, a preempted request that decodes keeps its keys and values in host memory; they are copied back when it resumes, and nothing is computed again | vLLM 0.6, `vllm/core/scheduler.py`; a test here |
 //! | `static_reservation` | all slots of prompt and output are taken at admission; nobody is ever preempted | a test here |
-//! | `static_batching` | nobody is admitted while something runs | a test here |
+//! | `static_batching` | a batch is those who wait when nothing runs, as many as places and slots allow; prompts that pass a step's budget are computed in the next ones; nobody else is admitted while something runs | a test here |
 //!
 //! Source: vLLM 0.33.0, `vllm/v1/core/sched/scheduler.py` (`schedule`, `_preempt_request`, `update_from_output`) and `utils.py` (`check_stop`), one step at a
 //! time. The last three rules are of older servers, and off unless asked for. Left out: speculation, encoders, LoRA, connectors, pipeline and data parallelism.
@@ -64,7 +64,7 @@ pub struct Config {
     pub swap_tokens: u64,
     /// Take all slots of prompt and output at admission.
     pub static_reservation: bool,
-    /// Admit only when nothing runs.
+    /// Admit those who wait when nothing runs, and nobody else until they are done.
     pub static_batching: bool,
 }
 
@@ -225,8 +225,8 @@ pub struct Scheduler {
     budget: u64,
     /// Cap of a chunk in this step; 0: none.
     threshold: u64,
-    /// Did something run when the step began?
-    busy: bool,
+    /// Of those that waited when the batch began, how many may still come in (rule `static_batching`).
+    batch_left: usize,
     /// Tokens in host memory.
     swapped: u64,
 }
@@ -245,7 +245,7 @@ impl Scheduler {
             outputs: Vec::new(),
             budget: 0,
             threshold: 0,
-            busy: false,
+            batch_left: 0,
             swapped: 0,
         }
     }

@@ -11,7 +11,9 @@ impl Scheduler {
         self.budget = self.config.max_num_batched_tokens;
         let alone = self.running.len() + self.waiting_len() <= 1;
         self.threshold = if alone { 0 } else { self.config.long_prefill_token_threshold };
-        self.busy = !self.running.is_empty();
+        if self.running.is_empty() {
+            self.batch_left = self.waiting_len();
+        }
         self.phase = Phase::Running(0);
         None
     }
@@ -62,6 +64,7 @@ impl Scheduler {
 
     /// It has no room: the one at `place` loses its slots (rules `preempt_last` and `priority`).
     pub(super) fn preempt(&mut self, at: usize, tokens: u64, place: usize) -> Option<Ask> {
+        self.batch_left = 0;
         let victim = self.running.remove(place);
         if let Some(planned) = self.plan.iter().position(|part| part.request == victim) {
             let part = self.plan.remove(planned);
@@ -98,7 +101,7 @@ impl Scheduler {
     pub(super) fn admit(&mut self) -> Option<Ask> {
         let first = self.requests.first().filter(|_| {
             let full = self.running.len() as u64 >= self.config.max_num_seqs;
-            let closed = self.config.static_batching && self.busy;
+            let closed = self.config.static_batching && self.batch_left == 0;
             self.preempted.is_empty() && self.budget > 0 && !full && !closed
         });
         let Some(request) = first else {
@@ -143,10 +146,16 @@ impl Scheduler {
     /// It has its slots, or not.
     pub(super) fn admitted(&mut self, most: u64, found: Option<u64>) -> Option<Ask> {
         let Some((request, found)) = self.requests.first().zip(found) else {
+            // what was missing is room, or only the budget of this step
+            if self.budget == self.config.max_num_batched_tokens || !self.must_be_whole(self.budget)
+            {
+                self.batch_left = 0;
+            }
             self.phase = Phase::Planned;
             return None;
         };
         self.requests.pop_first();
+        self.batch_left = self.batch_left.saturating_sub(1);
         self.running.push(request);
         self.phase = Phase::Waiting;
         let state = self.requests.get_mut(request);

@@ -135,6 +135,35 @@ fn static_batching_admits_when_nothing_runs() {
     assert_eq!(cache.step(&mut scheduler), [(1, 2, 0)]);
 }
 
+/// The token budget of one step cut the batch to the few prompts that it holds.
+#[test]
+fn static_batching_computes_the_prompts_of_a_batch_over_several_steps() {
+    let config = Config { static_batching: true, max_num_batched_tokens: 4, ..Config::default() };
+    let mut scheduler = Scheduler::new(config);
+    let mut cache = Cache::of(100);
+    for _ in 0..3 {
+        scheduler.add(request(3, 4));
+    }
+    assert_eq!(cache.step(&mut scheduler), [(0, 3, 0), (1, 1, 0)]);
+    scheduler.add(request(1, 1));
+    assert_eq!(cache.step(&mut scheduler), [(0, 1, 3), (1, 2, 1), (2, 1, 0)]);
+    assert_eq!(cache.step(&mut scheduler), [(0, 1, 4), (1, 1, 3), (2, 2, 1)]);
+    assert_eq!(cache.step(&mut scheduler), [(0, 1, 5), (1, 1, 4), (2, 1, 3)]);
+    assert_eq!(cache.step(&mut scheduler), [(1, 1, 5), (2, 1, 4)], "the batch is closed");
+}
+
+#[test]
+fn static_batching_is_closed_by_want_of_room() {
+    let mut scheduler = Scheduler::new(Config { static_batching: true, ..Config::default() });
+    let mut cache = Cache::of(10);
+    [4, 8, 1].into_iter().for_each(|prompt| {
+        scheduler.add(request(prompt, 2));
+    });
+    assert_eq!(cache.step(&mut scheduler), [(0, 4, 0)]);
+    assert_eq!(cache.step(&mut scheduler), [(0, 1, 4)]);
+    assert_eq!(cache.step(&mut scheduler), [(1, 8, 0), (2, 1, 0)]);
+}
+
 #[test]
 fn a_request_that_never_fits_can_be_turned_away_and_the_next_one_runs() {
     let mut scheduler = Scheduler::new(Config::default());

@@ -57,6 +57,8 @@ pub struct Setup {
     pub activations: u64,
     /// Bytes of a token's keys and values.
     pub token_bytes: u64,
+    /// Layers of the model.
+    pub layers: u64,
     /// Most tokens of a request.
     pub max_model_len: u64,
     /// Between two marks; 0: none.
@@ -107,6 +109,8 @@ pub struct Server {
     /// Steps so far; its stream and event follow from it.
     steps: u64,
     idle_steps: u64,
+    /// Running requests that came to be longer than the cache takes, in this step: they make room for nobody.
+    outgrown: u64,
     /// Who never fits.
     doomed: Option<(RequestId, Refusal)>,
     marked: Nanos,
@@ -132,6 +136,7 @@ impl Server {
             books: Books::default(),
             steps: 0,
             idle_steps: 0,
+            outgrown: 0,
             doomed: None,
             marked: Nanos(0),
             mark: String::new(),
@@ -181,9 +186,10 @@ impl Server {
                 }
                 State::Planning => {
                     let asked = self.asked.take();
-                    if let Some((seq, _)) = asked
+                    if let Some((seq, new)) = asked
                         && answer == Answered::InvalidSize
                     {
+                        self.outgrown += u64::from(!new);
                         self.doomed = Some((RequestId(seq.0), Refusal::AtOnce));
                     }
                     // a new sequence that was refused has its number until it is freed
@@ -221,9 +227,7 @@ impl Server {
             0 => Some(load(WEIGHTS, WEIGHTS_NAME, self.setup.weights)),
             1 => Some(load(ACTIVATIONS, ACTIVATIONS_NAME, self.setup.activations)),
             2 => {
-                let token_bytes = Some(self.setup.token_bytes);
-                self.kv =
-                    NewSequence { tokens: 1, waits: true, token_bytes, ..NewSequence::default() };
+                self.kv = NewSequence { tokens: 1, waits: true, ..self.model() };
                 Some(Op::KvNew { seq })
             }
             3 => Some(Op::KvFree { seq }),

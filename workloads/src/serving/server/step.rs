@@ -65,16 +65,27 @@ impl Server {
             headroom: slots.reserve.then_some(0),
             watermark: slots.watermark,
             waits,
-            token_bytes: Some(self.setup.token_bytes),
+            ..self.model()
         };
         Op::KvNew { seq: SequenceId(slots.request.0) }
+    }
+
+    /// What a cache must know of the model.
+    pub(super) fn model(&self) -> NewSequence<'static> {
+        NewSequence {
+            token_bytes: Some(self.setup.token_bytes),
+            layers: Some(self.setup.layers),
+            longest: Some(self.setup.max_model_len),
+            ..NewSequence::default()
+        }
     }
 
     /// A step is planned: it is queued on the device, or there is nothing to compute.
     fn planned(&mut self, now: Nanos) -> Result<Option<Step>, SourceError> {
         let scheduler = &mut self.setup.scheduler;
         let preempted = scheduler.preempted();
-        self.books.served.preemptions += preempted.len() as u64;
+        self.books.served.preemptions +=
+            preempted.len() as u64 - std::mem::take(&mut self.outgrown);
         self.books.crowd(scheduler.running().len(), scheduler.waiting_len());
         let (mut shape, mut new) = (Shape::default(), false);
         for part in scheduler.plan() {

@@ -11,7 +11,7 @@
 //!
 //! | parameter | what it does |
 //! |---|---|
-//! | `fixed_shape` | every page is padded to limit×limit, every group to `group` lines of `line_width` |
+//! | `fixed_shape` | every page is padded to limit×limit, every group to `group` lines of `line_width_max`: the largest that comes without it, so that padding takes no work away |
 //! | `warm` | one largest page is read before the first request |
 //! | `fused` | norms and ReLUs are part of the convolutions (pass `fold`) |
 //! | `free` | `early`: after the last use; `late`: when the network is done |
@@ -93,9 +93,19 @@ pub const PARAMS: &[ParamDoc] = &[
     doc("lines_max", "200", "lines", "most lines of a page"),
     doc("group", "6", "lines", "lines recognised together"),
     doc("line_width", "320", "px", "least width of the recogniser's input"),
-    doc("line_width_max", "1920", "px", "greatest width of the recogniser's input"),
+    doc(
+        "line_width_max",
+        "1920",
+        "px",
+        "greatest width of the recogniser's input; longer lines are squeezed to it",
+    ),
     doc("precision", "fp32", "-", "fp32 or fp16"),
-    doc("fixed_shape", "false", "-", "pad pages and groups to one shape"),
+    doc(
+        "fixed_shape",
+        "false",
+        "-",
+        "pad pages to limit x limit, and groups to full ones of line_width_max, the largest shape; a lower line_width_max cuts lines with and without it",
+    ),
     doc("warm", "false", "-", "read one largest page before the first request"),
     doc("fused", "false", "-", "convolution, norm and ReLU in one kernel"),
     doc("free", "early", "-", "early (after the last use) or late (when the network is done)"),

@@ -99,8 +99,7 @@ impl Pages {
 
     /// The largest page that can come, with one group of lines.
     pub(super) fn largest(&self, group: u64) -> Page {
-        let width = if self.fixed { self.line_width } else { self.line_width_max };
-        Page { size: [self.limit; 2], lines: vec![width; group as usize] }
+        Page { size: [self.limit; 2], lines: vec![self.line_width_max; group as usize] }
     }
 
     /// Longest side brought to the limit if above it, both to multiples of 32 (`DetResizeForTest` of PaddleOCR).
@@ -121,10 +120,11 @@ impl Pages {
         [width, width * self.sizes.lognormal(PAGE_RATIO_LN[0], PAGE_RATIO_LN[1])]
     }
 
-    /// Line of this width over height brought to the recogniser's height; never below its usual width (`resize_norm_img` of PaddleOCR).
+    /// Line of this width over height brought to the recogniser's height; never below its usual width (`resize_norm_img` of PaddleOCR). What is longer than the
+    /// greatest width is squeezed to it; a fixed shape is that width, since a shorter one would cut what other settings read.
     fn line_size(&self, ratio: f64) -> u64 {
         if self.fixed {
-            return self.line_width;
+            return self.line_width_max;
         }
         let width = (HEIGHT as f64 * ratio) as u64;
         width.clamp(self.line_width, self.line_width_max)

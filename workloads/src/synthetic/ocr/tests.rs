@@ -46,6 +46,26 @@ fn fixed_shape_needs_few_sizes() {
     assert!(fixed < 120 && varied > 5 * fixed, "{fixed} {varied}");
 }
 
+/// Lines were held to the least width, and a padded service was faster than one that pads nothing.
+#[test]
+fn fixed_shape_takes_no_work_away() {
+    let work = |text: &str| {
+        let (mut source, mut sum) = (source(text, 2), 0);
+        loop {
+            match source.next(Nanos(0), Answered::Done).unwrap() {
+                Step::Op(Op::Work { duration, .. }) => sum += duration,
+                Step::End => return sum,
+                _ => {}
+            }
+        }
+    };
+    for more in ["", ",line_width_max=400", ",limit=640"] {
+        let (fixed, varied) = (format!("pages=5,fixed_shape=true{more}"), format!("pages=5{more}"));
+        let (fixed, varied) = (work(&fixed), work(&varied));
+        assert!(fixed > varied, "{more}: {fixed} {varied}");
+    }
+}
+
 #[test]
 fn second_stream_is_told_of() {
     let mut source = source("pages=3,streams=2", 0);

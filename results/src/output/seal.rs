@@ -1,4 +1,4 @@
-//! A digest of a file inside the file: SHA-256 of all its bytes, with zeros where the digest itself stands.
+//! A digest of a Parquet file inside the file: SHA-256 of all its bytes, with zeros where the digest itself stands.
 //!
 //! Readers of Parquet take a file's word for what is in it, and may panic where it is damaged; a seal that fits says that every byte is as it was written. The
 //! digest stands in the file's metadata, at its end. So while it is written all but the end goes straight on, and only the end is held back.
@@ -17,7 +17,7 @@ const CHARS: usize = 64;
 const END_MAX: u64 = 1 << 28;
 
 /// What is to stand where the digest will be.
-pub(super) fn unsealed() -> String {
+pub(crate) fn unsealed() -> String {
     "0".repeat(CHARS)
 }
 
@@ -40,10 +40,10 @@ struct State<W> {
 }
 
 /// A writer that seals what goes through it.
-pub(super) struct Sealed<W>(Mutex<State<W>>);
+pub(crate) struct Sealed<W>(Mutex<State<W>>);
 
 impl<W: Write> Sealed<W> {
-    pub(super) fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self(Mutex::new(State { out, hash: Sha256::new(), end: None }))
     }
 
@@ -52,7 +52,7 @@ impl<W: Write> Sealed<W> {
     }
 
     /// From here on is the end, which has the digest's place in it.
-    pub(super) fn begin_end(&self) {
+    pub(crate) fn begin_end(&self) {
         self.state().end = Some(Vec::new());
     }
 
@@ -60,7 +60,7 @@ impl<W: Write> Sealed<W> {
     ///
     /// # Errors
     /// When it cannot be written, or has no place for the digest.
-    pub(super) fn seal(self) -> io::Result<W> {
+    pub(crate) fn seal(self) -> io::Result<W> {
         let State { mut out, mut hash, end } =
             self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut end = end.unwrap_or_default();
@@ -93,7 +93,7 @@ impl<W: Write> Write for &Sealed<W> {
 ///
 /// # Errors
 /// A file that cannot be read, is cut off, or does not fit its seal.
-pub(super) fn check(file: &mut File) -> Result<(), String> {
+pub(crate) fn check(file: &mut File) -> Result<(), String> {
     let unread = |error: io::Error| error.to_string();
     let length = file.metadata().map_err(unread)?.len();
     let mut first = [0; 4];
@@ -122,7 +122,7 @@ pub(super) fn check(file: &mut File) -> Result<(), String> {
     let mut rest = Vec::new();
     file.take(end).read_to_end(&mut rest).map_err(unread)?;
     let Some(place) = place(&rest) else {
-        return Err("found a Parquet file without the seal of a sweep".to_owned());
+        return Err("found a Parquet file without the seal that vramlab writes".to_owned());
     };
     let found = rest[place..place + CHARS].to_vec();
     rest[place..place + CHARS].fill(b'0');
@@ -137,7 +137,7 @@ pub(super) fn check(file: &mut File) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn digest(mut from: impl Read) -> io::Result<String> {
+pub(crate) fn digest(mut from: impl Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut from, &mut Hashing(&mut hash))?;
     Ok(hex(hash))
