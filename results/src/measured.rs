@@ -2,7 +2,6 @@
 //!
 //! A set-up is a file `NAME.json` beside a recording; see [`vramlab_workloads::setup`].
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -20,6 +19,14 @@ use crate::failure::Failure;
 use crate::inputs::{self, Opened, small_text};
 use crate::job::{Input, Place, run_pair};
 use crate::row::Row;
+
+mod buffers;
+mod ending;
+mod phases;
+
+pub use buffers::Buffers;
+use buffers::{Asked, Phases};
+use ending::Ending;
 
 /// Most bytes of a set-up file.
 const SETUP_MAX: Bytes = Bytes::mib(16);
@@ -50,19 +57,6 @@ pub struct Beside {
     /// The phase in which the first request failed.
     pub failed_in: Option<String>,
     pub failed_in_measured: Option<String>,
-}
-
-/// Large buffers of one size in a phase.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct Buffers {
-    pub name: String,
-    pub phase: String,
-    pub size: u64,
-    pub ours: u64,
-    pub measured: u64,
-    /// Where ours are made; empty if we have none.
-    pub sites: String,
 }
 
 /// Set-ups, and what of the files is none that a workload expresses.
@@ -112,12 +106,9 @@ impl Measured {
         source.map_err(|e| Failure::input(format!("{}: {e}", self.path.display())))
     }
 
-    /// Runs it through `torch.caching` with the recorded settings, on a device of the recorded size.
-    ///
-    /// # Errors
-    /// When the set-up asks for what cannot be run.
-    pub fn run(&self) -> Result<Beside, Failure> {
-        let make = || Ok(self.source()? as Box<dyn Source>);
+    /// Plays it through `torch.caching` with the recorded settings, on a device of the recorded size, up to the first request that is refused.
+    fn play(&self) -> Result<Row, Failure> {
+        let make = || Ok(Box::new(Ending(self.source()?)) as Box<dyn Source>);
         let input = Input { accesses: true, ..Input::new(self.name.clone(), Box::new(make)) };
         let spec = match self.setup.conf.as_str() {
             "" => "torch.caching".to_owned(),
@@ -125,7 +116,15 @@ impl Measured {
         };
         let spec = parse_spec(&spec).map_err(Failure::input)?;
         let place = Place::new("zero", Some(Bytes(self.setup.capacity)))?;
-        let row = run_pair(&input, &spec, &place, None)?;
+        run_pair(&input, &spec, &place, None)
+    }
+
+    /// Its peaks and where it fails, beside the recorded ones.
+    ///
+    /// # Errors
+    /// When the set-up asks for what cannot be run.
+    pub fn run(&self) -> Result<Beside, Failure> {
+        let row = self.play()?;
         let figure = |key: &str| self.file[key].as_u64();
         let failed = figure("num_ooms").is_some_and(|ooms| ooms > 0);
         let last = self.phases().pop().map(|(text, _)| text);
@@ -153,91 +152,61 @@ impl Measured {
         list.iter().filter_map(phase).collect()
     }
 
-    /// Buffers of at least `least` bytes by phase and size, ours and recorded, in the phases that both have.
+    /// Buffers of at least `least` bytes by phase and size, ours and recorded. Of a run of ours that is refused memory, those up to there.
     ///
     /// # Errors
-    /// When the recording beside the set-up cannot be read.
+    /// When the recording beside the set-up cannot be read, or the set-up asks for what cannot be run.
     pub fn buffers(&self, least: u64) -> Result<Vec<Buffers>, Failure> {
         let recorded = self.recorded_buffers(least)?;
-        let ours = self.our_buffers(least)?;
-        let mut rows = Vec::new();
-        for (phase, _) in self.phases() {
-            let none = BTreeMap::new();
-            let (mine, theirs) = (ours.get(&phase), recorded.get(&phase));
-            let (Some(mine), theirs) = (mine, theirs.unwrap_or(&none)) else { continue };
-            let mut sizes: Vec<u64> = mine.keys().chain(theirs.keys()).copied().collect();
-            sizes.sort_unstable_by(|a, b| b.cmp(a));
-            sizes.dedup();
-            for size in sizes {
-                let made = mine.get(&size);
-                rows.push(Buffers {
-                    name: self.name.clone(),
-                    phase: phase.clone(),
-                    size,
-                    ours: made.map_or(0, |made| made.0),
-                    measured: theirs.get(&size).copied().unwrap_or(0),
-                    sites: made.map(|made| made.1.join(" ")).unwrap_or_default(),
-                });
-            }
-        }
-        Ok(rows)
+        let refused = self.play()?.first_oom_op;
+        Ok(buffers::compare(&self.name, &recorded, &self.our_buffers(least, refused)?))
     }
 
-    fn recorded_buffers(&self, least: u64) -> Result<BySize<u64>, Failure> {
+    fn recorded_buffers(&self, least: u64) -> Result<Phases, Failure> {
         let name = self.file["file"].as_str().unwrap_or_default();
         let opened = inputs::open(&self.path.with_file_name(name))?;
         let Opened::Snapshot(snapshot) = &opened else {
             return Err(Failure::input(format!("{name}: no snapshot, expected one")));
         };
-        let phases = self.phases();
-        let mut found = BySize::new();
+        let mut found = Phases::default();
         for device in &snapshot.devices {
             let entries = device.recording.entries();
+            let mut phases = self.phases().into_iter().peekable();
             for index in 0..entries.len() {
-                let entry = entries.entry(index);
-                if entry.action != Action::Alloc || entry.size < least {
-                    continue;
+                while let Some((text, _)) = phases.next_if(|(_, first)| *first <= index as u64) {
+                    found.begin(&text);
                 }
-                let phase = phases.iter().rev().find(|(_, first)| *first <= index as u64);
-                if let Some((phase, _)) = phase {
-                    *found.entry(phase.clone()).or_default().entry(entry.size).or_default() += 1;
+                let entry = entries.entry(index);
+                if entry.action == Action::Alloc && entry.size >= least {
+                    found.ask(Asked { size: entry.size, site: String::new() });
                 }
             }
         }
         Ok(found)
     }
 
-    fn our_buffers(&self, least: u64) -> Result<BySize<(u64, Vec<String>)>, Failure> {
+    /// Up to the op of this number, which was refused.
+    fn our_buffers(&self, least: u64, refused: Option<u64>) -> Result<Phases, Failure> {
         let mut source = self.source()?;
-        let mut found: BySize<(u64, Vec<String>)> = BySize::new();
-        let mut phase = String::new();
-        loop {
+        let (mut found, mut number) = (Phases::default(), 0);
+        while refused != Some(number) {
             match source.next(Nanos(0), Answered::Done).map_err(Failure::input)? {
-                Step::Op(Op::Mark { name }) => {
-                    phase = source.text(name).to_owned();
-                    found.entry(phase.clone()).or_default();
-                }
-                Step::Op(Op::Alloc { size, site, .. }) if size >= least => {
-                    let made = found.entry(phase.clone()).or_default().entry(size).or_default();
-                    made.0 += 1;
-                    let text = without_numbers(source.text(site));
-                    if !made.1.contains(&text) {
-                        made.1.push(text);
+                Step::Op(op) => {
+                    number += u64::from(!op.is_setting());
+                    match op {
+                        Op::Mark { name } => found.begin(source.text(name)),
+                        Op::Alloc { size, site, .. } if size >= least => {
+                            found.ask(Asked { size, site: source.text(site).to_owned() });
+                        }
+                        _ => {}
                     }
                 }
-                Step::End => return Ok(found),
-                _ => {}
+                Step::WaitUntil(_) => {}
+                Step::End => break,
             }
         }
+        Ok(found)
     }
-}
-
-type BySize<T> = BTreeMap<String, BTreeMap<u64, T>>;
-
-/// `layer.*.ffn` for `layer.3.ffn`.
-fn without_numbers(site: &str) -> String {
-    let number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    site.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }
 
 /// The mark before the first request that failed.

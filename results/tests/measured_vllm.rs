@@ -4,7 +4,7 @@
 mod shared;
 
 use vramlab::serving::recorded::{Run, runs};
-use vramlab::serving::table::{CAPACITY, Line, lines};
+use vramlab::serving::table::{ANSWERED, CAPACITY, Line, lines};
 
 /// The target, as a share of what was measured.
 const ERROR_MAX: f64 = 0.05;
@@ -28,9 +28,19 @@ fn check(run: &Run, lines: &[Line]) {
     let blocks: Vec<&Line> =
         lines.iter().filter(|line| line.quantity.starts_with(CAPACITY)).collect();
     let [least, most] = [blocks[0], blocks[1]].map(|line| line.fitted.expect("blocks"));
-    // 10 MB of blocks, and one for each buffer that is rounded up to the device's granule
+    // 10 MB of blocks on each card, and one for each buffer that is rounded up to the device's granule
     let block_bytes = (16 * run.model.token_bytes()) as f64;
-    assert!(least < most && most - least <= 10e6 / block_bytes + 2.0, "{least} {most}");
+    let rounding = 10e6 * run.copies as f64 / block_bytes + 2.0;
+    assert!(least < most && most - least <= rounding, "{least} {most}");
+    let bytes = run.model.weight_bytes_of(run.copies) + run.copies * 1_240_000_000;
+    let share = run.capacity as f64 * run.utilization * run.copies as f64;
+    let middle = (share - bytes as f64) / block_bytes;
+    assert!((least - 2.0..=most + 2.0).contains(&middle), "{least} {middle} {most}");
+    let answered = line(lines, ANSWERED);
+    for ours in [answered.fitted, answered.longer, answered.roofline] {
+        assert_eq!(ours, answered.measured, "{}: requests answered", run.name);
+    }
+    assert!(answered.carried.is_none_or(|ours| Some(ours) == answered.measured), "{}", run.name);
     if let Some(measured) = blocks[0].measured {
         assert!((least..=most).contains(&measured), "{}: {least} {most} {measured}", run.name);
     }

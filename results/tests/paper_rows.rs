@@ -218,4 +218,8 @@ fn s10_weights_by_bytes_of_a_parameter() {
     assert_eq!(full, 2 * half);
     // GPT-2's 124,439,808 parameters
     assert_eq!(full / 4, 124_439_808);
+    let bytes = weights(&format!("{phase},precision=fp32,passes=int8"));
+    let saved = 1.0 - bytes as f64 / full as f64;
+    println!("s10: weights of 8 bits save {:.2} %", 100.0 * saved);
+    assert!(saved > 0.74 && saved < 0.75, "{saved}");
 }

@@ -171,13 +171,21 @@ fn peaks(rows: &[Beside], markdown: bool) -> String {
 }
 
 fn buffers(rows: &[Buffers], differ: &[Buffers], markdown: bool) -> String {
-    let mut grid =
-        Grid::new(&["set-up<", "phase<", "size B", "ours", "measured", "ours are made at<"]);
+    let mut grid = Grid::new(&[
+        "set-up<",
+        "phase<",
+        "size B",
+        "ours",
+        "measured",
+        "differ<",
+        "ours are made at<",
+    ]);
     for row in differ {
         let numbers = [row.size, row.ours, row.measured].map(|n| n.to_string());
-        let mut cells = vec![row.name.clone(), row.phase.clone()];
+        let phase = if row.phase.is_empty() { &row.our_phase } else { &row.phase };
+        let mut cells = vec![row.name.clone(), phase.clone()];
         cells.extend(numbers);
-        cells.push(row.sites.clone());
+        cells.extend([row.differ.clone(), row.sites.clone()]);
         grid.row(cells);
     }
     let sum = |of: fn(&Buffers) -> u64| rows.iter().map(of).sum::<u64>();

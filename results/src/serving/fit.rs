@@ -8,6 +8,8 @@
 //!
 //! J. A. Nelder and R. Mead, "A simplex method for function minimization", The Computer Journal 7 (1965), with their usual coefficients.
 
+use vramlab_workloads::serving::model::ALL;
+
 use super::recorded::{Run, Times};
 use super::rerun::rerun;
 use crate::failure::Failure;
@@ -60,15 +62,14 @@ impl Fit {
     }
 }
 
-/// The roofline's constants for a run's model and card.
+/// The roofline's constants for a run's model and card. Copies share the tokens; of the weights each reads what is split once among them, and all else whole.
 pub fn roofline(run: &Run) -> Point {
     let (rate, bandwidth) = (run.device.flops("bf16"), run.device.memory_bytes_per_second);
-    let ns = |seconds: f64| seconds * 1e9 / run.copies as f64;
-    let model = run.model;
+    let (model, copies) = (run.model, run.copies as f64);
     [
-        ns(model.touched_bytes(1 << 20) / bandwidth),
-        ns(model.operations(1, 0, 0) / rate),
-        ns(model.token_bytes() as f64 / bandwidth),
+        1e9 * model.touched_bytes(ALL, run.copies) / bandwidth,
+        1e9 * model.operations(1, 0, 0) / rate / copies,
+        1e9 * model.token_bytes() as f64 / bandwidth / copies,
     ]
 }
 

@@ -17,7 +17,7 @@ use super::recorded::{Run, Times};
 use crate::failure::Failure;
 
 /// Bytes of activations, graphs and context beside the weights: 1.24 GB, which the project's facts give for the run that says its number of blocks. No file
-/// of a run has it to the byte, so that it is known to half of its last digit ([`RESERVE_ROUNDING`]); other cards' runs are given the same.
+/// of a run has it to the byte, so that it is known to half of its last digit ([`RESERVE_ROUNDING`]); other cards' runs are given the same, each of several cards its own.
 pub(super) const RESERVE: u64 = 1_240_000_000;
 /// Half of the last digit of [`RESERVE`].
 pub(super) const RESERVE_ROUNDING: u64 = 5_000_000;
@@ -35,7 +35,7 @@ pub(super) fn rerun(run_: &Run, step: &str, wanted: usize) -> Result<Rerun, Fail
     rerun_with(run_, step, wanted, RESERVE)
 }
 
-/// As [`rerun`], with other bytes beside the weights.
+/// As [`rerun`], with other bytes beside the weights on each card.
 pub(super) fn rerun_with(
     run_: &Run,
     step: &str,
@@ -71,9 +71,11 @@ fn bad(run: &Run, error: &dyn std::fmt::Display) -> Failure {
 }
 
 fn server(run: &Run, step: &str, reserve: u64) -> Result<Server, Failure> {
-    let context = run.device.options.context;
+    // the copies are seen as one device, which has one context
+    let (context, reserve) = (run.device.options.context, reserve.saturating_mul(run.copies));
     let settings = [
         ("model", run.model.name.to_owned()),
+        ("copies", run.copies.to_string()),
         ("max_num_seqs", run.max_num_seqs.saturating_mul(run.copies).to_string()),
         (
             "max_num_batched_tokens",

@@ -46,24 +46,36 @@ impl Line {
         measured: Option<f64>,
         ours: Ours<Option<f64>>,
     ) -> Self {
-        let error = |ours: Option<f64>| {
-            let (ours, measured) = (ours?, measured.filter(|measured| *measured != 0.0)?);
-            Some(ours / measured - 1.0)
+        Self::paired(run, quantity, unit, measured, ours.map(|ours| ours.map(|o| (o, measured))))
+    }
+
+    /// Each of ours with what was measured of the same requests, which its error refers to.
+    fn paired(
+        run: &Run,
+        quantity: impl Into<String>,
+        unit: &'static str,
+        measured: Option<f64>,
+        ours: Ours<Option<(f64, Option<f64>)>>,
+    ) -> Self {
+        let error = |pair: Option<(f64, Option<f64>)>| {
+            let (ours, measured) = pair?;
+            Some(ours / measured.filter(|measured| *measured != 0.0)? - 1.0)
         };
-        let [fitted, longer, carried, roofline] = ours;
+        let errors = ours.map(error);
+        let [fitted, longer, carried, roofline] = ours.map(|pair| pair.map(|pair| pair.0));
         Self {
             run: run.name.clone(),
             quantity: quantity.into(),
             unit,
             measured,
             fitted,
-            fitted_error: error(fitted),
+            fitted_error: errors[0],
             longer,
-            longer_error: error(longer),
+            longer_error: errors[1],
             carried,
-            carried_error: error(carried),
+            carried_error: errors[2],
             roofline,
-            roofline_error: error(roofline),
+            roofline_error: errors[3],
         }
     }
 }
@@ -123,7 +135,13 @@ fn capacities(run: &Run, fits: &Ours<Option<Fit>>) -> Result<Vec<Line>, Failure>
             None => None,
         };
         let ours = fits.map(|fit| fit.and(blocks));
-        let quantity = format!("{CAPACITY}, {:.3} GB beside the weights", reserve as f64 / 1e9);
+        let cards = match run.copies {
+            1 => String::new(),
+            copies => format!(" of {copies} cards together"),
+        };
+        let of_each = if run.copies > 1 { " of each" } else { "" };
+        let gb = reserve as f64 / 1e9;
+        let quantity = format!("{CAPACITY}{cards}, {gb:.3} GB beside the weights{of_each}");
         Ok(Line::new(run, quantity, "blocks", measured, ours))
     };
     Ok(vec![at(RESERVE + RESERVE_ROUNDING)?, at(RESERVE - RESERVE_ROUNDING)?])
@@ -152,23 +170,36 @@ fn constants(run: &Run, fits: &Ours<Option<Fit>>) -> Vec<Line> {
     lines
 }
 
-/// Mean and P99 of each latency, over the requests that the fit did not see.
+/// How many requests were answered; mean and P99 of each latency, over the requests that the fit did not see and that were answered, ours beside the same ones measured.
 fn latencies(run: &Run, reruns: &Ours<Option<Rerun>>) -> Vec<Line> {
-    let measured: Vec<Option<Times>> = run.measured().into_iter().map(Some).collect();
-    let mut lines = Vec::new();
+    let measured = run.measured();
+    let answered = each(reruns, |rerun| Some(rerun.times.iter().flatten().count() as f64));
+    let mut lines =
+        vec![Line::new(run, ANSWERED, "requests", Some(measured.len() as f64), answered)];
     for (name, of) in LATENCIES {
         for (title, summary) in [("mean", mean as fn(&mut [f64]) -> Option<f64>), ("P99", p99)] {
-            let value = |times: &[Option<Times>]| {
-                let rest = times.iter().skip(SEEN).flatten();
-                summary(&mut rest.filter_map(of).collect::<Vec<f64>>()).map(|ns| ns / 1e9)
-            };
-            let ours = each(reruns, |rerun| value(&rerun.times));
-            lines.push(Line::new(run, format!("{name} {title}"), "s", value(&measured), ours));
+            let seconds = |mut values: Vec<f64>| summary(&mut values).map(|ns| ns / 1e9);
+            let all = seconds(measured.iter().skip(SEEN).filter_map(of).collect());
+            let pairs = reruns.each_ref().map(|rerun| {
+                let (ours, theirs) = pairs(&rerun.as_ref()?.times, &measured, of);
+                Some((seconds(ours)?, seconds(theirs)))
+            });
+            lines.push(Line::paired(run, format!("{name} {title}"), "s", all, pairs));
         }
     }
     let preempted = each(reruns, |rerun| Some(rerun.report.served?.preemptions as f64));
     lines.push(Line::new(run, "preemptions", "-", None, preempted));
     lines
+}
+
+/// A latency of the requests that the fit did not see and that ours answered: ours and the measured ones.
+fn pairs(
+    ours: &[Option<Times>],
+    measured: &[Times],
+    of: fn(&Times) -> Option<f64>,
+) -> (Vec<f64>, Vec<f64>) {
+    let both = ours.iter().zip(measured).skip(SEEN);
+    both.filter_map(|(ours, theirs)| Some((of(ours.as_ref()?)?, of(theirs)?))).unzip()
 }
 
 fn mean(values: &mut [f64]) -> Option<f64> {
@@ -263,11 +294,12 @@ pub fn print(lines: &[Line], markdown: bool) -> String {
 /// What the columns are, and how the fitted constants are given to `compare llm`.
 fn legend(lines: &[Line]) -> String {
     let mut text = format!(
-        "fitted, longer: step times with three constants, fitted on the first {SEEN} requests of the run; latencies are of the requests after them\n\
+        "fitted, longer: step times with three constants, fitted on the first {SEEN} requests of the run; latencies are of the requests after them that were answered, and errors compare the same requests\n\
          \x20 fitted: constant 1 + constant 2 x tokens + constant 3 x tokens looked at; longer: the longer of the first two, + constant 3 x tokens looked at\n\
          carried: the constants fitted on another card's run of the same model, times the ratio of the two data sheets\n\
          roofline: the longer of reading the weights and computing the tokens at the full rates of the data sheet; nothing is fitted\n\
-         {CAPACITY}: activations and context are known as 1.24 GB, to half of the last digit, so that ours is a range; all else is at 1.24 GB\n"
+         {CAPACITY}: activations and context are known as 1.24 GB, to half of the last digit, so that ours is a range; all else is at 1.24 GB\n\
+         \x20 of several cards together: experts are split among them; all other weights, and the 1.24 GB, are on each\n"
     );
     let mut runs: Vec<&str> = lines.iter().map(|line| line.run.as_str()).collect();
     runs.dedup();
@@ -295,6 +327,8 @@ const STEPS: [Step; 3] = [
     ("longer", "longer:", |line| line.longer),
     ("carried", "", |line| line.carried),
 ];
+/// How many requests were answered.
+pub const ANSWERED: &str = "answered";
 /// What quantities begin with that are sizes of the cache.
 pub const CAPACITY: &str = "KV capacity";
 /// What quantities begin with that are constants.
@@ -318,6 +352,16 @@ mod tests {
         let mut values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
         assert_eq!((p99(&mut values), mean(&mut values)), (Some(198.0), Some(100.5)));
         assert_eq!((p99(&mut []), mean(&mut []), p99(&mut [7.0])), (None, None, Some(7.0)));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_not_compared() {
+        let times = |e2e| Times { ttft: 1, e2e, outputs: 2 };
+        let mut ours: Vec<Option<Times>> = (0..SEEN as u64 + 3).map(|n| Some(times(n))).collect();
+        ours[SEEN + 1] = None;
+        let measured: Vec<Times> = (0..SEEN as u64 + 3).map(|n| times(2 * n)).collect();
+        let e2e = pairs(&ours, &measured, |times| Some(times.e2e as f64));
+        assert_eq!(e2e, (vec![100.0, 102.0], vec![200.0, 204.0]));
     }
 
     #[test]

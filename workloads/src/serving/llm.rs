@@ -99,7 +99,13 @@ pub const PARAMS: &[ParamDoc] = &[
         "-",
         "continuous, or static (who waits when nothing runs comes in, nobody else until they are done)",
     ),
-    doc("weights", "auto", "B", "bytes of the weights; auto: the model's"),
+    doc("weights", "auto", "B", "bytes of the weights; auto: the model's, on all copies"),
+    doc(
+        "copies",
+        "1",
+        "cards",
+        "data-parallel copies that step together, on a card each, seen as one device: the experts of a mixture are split among them, all else is on each; limits, activations and --capacity are those of all",
+    ),
     doc(
         "activations",
         "896MiB",
@@ -159,7 +165,7 @@ pub fn server(
         time: step_time(params, model, rates)?,
         ahead,
         weights: match params.text("weights") {
-            "auto" => model.weight_bytes(),
+            "auto" => model.weight_bytes_of(copies(params)?),
             _ => params.bytes("weights")?,
         },
         activations: params.bytes("activations")?,
@@ -168,6 +174,10 @@ pub fn server(
         max_model_len,
         mark: Nanos((params.number("mark", 0.0..=1e9)? * 1e9).round() as u64),
     }))
+}
+
+fn copies(params: &Params) -> Result<u64, ParamError> {
+    params.count("copies", 1..=1 << 16)
 }
 
 fn model(params: &Params) -> Result<&'static Model, ParamError> {
@@ -260,7 +270,7 @@ fn load(
 fn step_time(params: &Params, model: &Model, rates: &Rates) -> Result<StepTime, ParamError> {
     let text = params.text("step");
     if text == "roofline" {
-        return Ok(StepTime::Roofline(*model, *rates));
+        return Ok(StepTime::Roofline { model: *model, copies: copies(params)?, rates: *rates });
     }
     let (longer, numbers) = match text.strip_prefix("longer:") {
         Some(rest) => (true, rest),
@@ -277,7 +287,7 @@ fn step_time(params: &Params, model: &Model, rates: &Rates) -> Result<StepTime, 
     };
     let constants = Constants { step: *step, token: *token, look: *look };
     Ok(match longer {
-        true => StepTime::Longer(*model, constants),
+        true => StepTime::Longer { model: *model, copies: copies(params)?, constants },
         false => StepTime::Line(constants),
     })
 }

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `weights` | every parameter: embedding, of each layer attention (queries, keys, values, output), three matrices of each expert, router, norms; last norm; head |
 //! | `token_bytes` | 2 (keys, values) × layers × KV heads × head size × bytes of a number |
+//! | `copies` | data-parallel copies with expert parallelism, a card each: the experts of a mixture are split among the cards; attention, routers, norms, embedding and head are whole on each, and so is all of a dense model |
 //! | `operations` | 2 for each weight that a token goes through (of a mixture, those of the chosen experts); the head only where a token is given; attention 4 × heads × head size × layers for each token that a token looks at |
 //! | `touched` | a step reads the weights that its tokens need: of `E` experts of which each token takes `k`, with `t` tokens, `E × (1 − (1 − k/E)^t)` if the choice is even |
+//!
+//! `copies`: vllm-project/vllm, `docs/serving/data_parallel_deployment.md` and `docs/serving/expert_parallel_deployment.md`.
 //!
 //! Hyper-parameters: the models' public configuration files. Dense decoders with gated feed-forward (Llama, Qwen) and mixtures of such experts.
 
@@ -137,23 +140,37 @@ impl Model {
         self.parameters() * self.number
     }
 
+    /// Bytes of the weights on all of so many cards together (rule `copies`).
+    pub const fn weight_bytes_of(&self, copies: u64) -> u64 {
+        self.weight_bytes() + (copies - 1) * (self.weight_bytes() - self.split_bytes())
+    }
+
+    /// Bytes of the weights that are split among copies: the experts of a mixture.
+    const fn split_bytes(&self) -> u64 {
+        if self.experts == 1 { 0 } else { self.layers * self.experts * self.expert() * self.number }
+    }
+
     /// Bytes of a token's keys and values in all layers.
     pub const fn token_bytes(&self) -> u64 {
         2 * self.layers * self.kv_heads * self.head_size * self.number
     }
 
-    /// Bytes of weights that a step of `tokens` reads (rule `touched`). The embedding is looked up by row: nothing.
-    pub fn touched_bytes(&self, tokens: u64) -> f64 {
+    /// Bytes of weights that each of so many cards reads in a step of `tokens` in all (rules `touched`, `copies`). The embedding is looked up by row: nothing.
+    pub fn touched_bytes(&self, tokens: u64, copies: u64) -> f64 {
         let missed = 1.0 - self.chosen as f64 / self.experts as f64;
-        let experts = self.experts as f64 * (1.0 - power(missed, tokens));
+        let cards = if self.experts == 1 { 1.0 } else { copies as f64 };
+        let experts = self.experts as f64 * (1.0 - power(missed, tokens)) / cards;
         let layer = (self.attention() + self.router()) as f64 + experts * self.expert() as f64;
         let head = (self.vocabulary * self.hidden) as f64;
         (self.layers as f64 * layer + head) * self.number as f64
     }
 
     /// The share of those bytes of a step that reads all weights; 1 for a dense model.
-    pub fn touched_share(&self, tokens: u64) -> f64 {
-        if self.experts == 1 { 1.0 } else { self.touched_bytes(tokens) / self.touched_bytes(ALL) }
+    pub fn touched_share(&self, tokens: u64, copies: u64) -> f64 {
+        if self.experts == 1 {
+            return 1.0;
+        }
+        self.touched_bytes(tokens, copies) / self.touched_bytes(ALL, copies)
     }
 
     /// Operations of a step of `tokens` that give `outputs` tokens, and look at `pairs` tokens in all.
@@ -167,7 +184,7 @@ impl Model {
 }
 
 /// Tokens that are enough to reach every expert.
-const ALL: u64 = 1 << 20;
+pub const ALL: u64 = 1 << 20;
 
 /// By squaring, so that it is the same on every machine.
 fn power(base: f64, mut exponent: u64) -> f64 {
@@ -211,10 +228,31 @@ mod tests {
         else {
             panic!("expected both models");
         };
-        assert_eq!(dense.touched_bytes(1), dense.touched_bytes(2048));
-        let share = |tokens| mixture.touched_share(tokens);
-        assert_eq!(dense.touched_share(1), 1.0);
+        assert_eq!(dense.touched_bytes(1, 1), dense.touched_bytes(2048, 1));
+        let share = |tokens| mixture.touched_share(tokens, 1);
+        assert_eq!(dense.touched_share(1, 1), 1.0);
         assert!((0.10..0.12).contains(&share(1)), "{}", share(1));
         assert!((0.97..0.99).contains(&share(60)), "{}", share(60));
+    }
+
+    #[test]
+    fn copies_split_the_experts_and_hold_all_else_each() {
+        let [Some(dense), Some(mixture)] = ["llama-3.1-8b", "qwen3-30b-a3b"].map(Model::find)
+        else {
+            panic!("expected both models");
+        };
+        assert_eq!(mixture.weight_bytes_of(1), mixture.weight_bytes());
+        assert_eq!(dense.weight_bytes_of(2), 2 * dense.weight_bytes());
+        // 48 layers of attention with its norms and a router, two tables of 151,936 rows, the last norm
+        let whole = 2 * (48 * (18_878_720 + 262_144) + 2 * 151_936 * 2048 + 2048);
+        assert_eq!(mixture.weight_bytes_of(2) - mixture.weight_bytes(), whole);
+        let experts = (mixture.weight_bytes() - whole) as f64;
+        let table = 2.0 * 151_936.0 * 2048.0;
+        // neither the embedding nor the last norm is read
+        let read = whole as f64 - table - 4096.0 + experts / 2.0;
+        assert_eq!(mixture.touched_bytes(ALL, 2), read);
+        assert_eq!(dense.touched_bytes(1, 2), dense.touched_bytes(1, 1));
+        // what each card reads whole is more of what it reads
+        assert!(mixture.touched_share(1, 2) > 1.2 * mixture.touched_share(1, 1));
     }
 }

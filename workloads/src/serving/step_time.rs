@@ -2,6 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
+//! | `copies` | of so many cards that step together each computes its share of the tokens and reads its share of the keys, values and experts, and all other weights |
 //! | `roofline` | the longer of operations / rate and bytes / bandwidth, where the bytes are the weights that are touched and the keys and values that are looked at |
 //! | `line` | `a` + `b` × tokens + `c` × keys and values looked at, in tokens |
 //! | `longer` | max(`a` × share, `b` × tokens) + `c` × keys and values looked at: reading the weights or computing the tokens, whichever is longer, then attention; the share is that of the weights that the tokens touch, 1 for a dense model |
@@ -53,27 +54,42 @@ pub struct Constants {
 /// A rule for the time of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StepTime {
-    /// From the device's data sheet.
-    Roofline(Model, Rates),
+    /// From the device's data sheet, of each of so many copies.
+    Roofline {
+        /// Of which model.
+        model: Model,
+        /// So many cards share the tokens.
+        copies: u64,
+        /// Rates of a card.
+        rates: Rates,
+    },
     /// A straight line.
     Line(Constants),
     /// The longer of two, then attention.
-    Longer(Model, Constants),
+    Longer {
+        /// Of which model.
+        model: Model,
+        /// So many cards share the tokens.
+        copies: u64,
+        /// The constants.
+        constants: Constants,
+    },
 }
 
 impl StepTime {
     /// Duration of a step (ns).
     pub fn ns(&self, shape: &Shape) -> u64 {
         let ns = match self {
-            Self::Roofline(model, rates) => {
+            Self::Roofline { model, copies, rates } => {
                 let Shape { tokens, outputs, looked_at, pairs } = *shape;
-                let read = (looked_at * model.token_bytes()) as f64;
-                let bytes = model.touched_bytes(tokens) + read;
-                let flops = model.operations(tokens, outputs, pairs);
+                let cards = *copies as f64;
+                let read = (looked_at * model.token_bytes()) as f64 / cards;
+                let bytes = model.touched_bytes(tokens, *copies) + read;
+                let flops = model.operations(tokens, outputs, pairs) / cards;
                 return rates.duration(flops, DType::BF16, bytes as u64);
             }
-            Self::Longer(model, Constants { step, token, look }) => {
-                let weights = step * model.touched_share(shape.tokens);
+            Self::Longer { model, copies, constants: Constants { step, token, look } } => {
+                let weights = step * model.touched_share(shape.tokens, *copies);
                 weights.max(token * shape.tokens as f64) + look * shape.looked_at as f64
             }
             Self::Line(Constants { step, token, look }) => {
@@ -103,7 +119,11 @@ mod tests {
         let small = Shape { tokens: 50, looked_at: 10_000, ..Shape::default() };
         let large = Shape { tokens: 2000, ..small };
         let [dense, mixture] = ["llama-3.1-8b", "qwen3-30b-a3b"].map(Model::find);
-        let longer = |model: Option<&Model>| StepTime::Longer(*model.expect("a model"), constants);
+        let longer = |model: Option<&Model>| StepTime::Longer {
+            model: *model.expect("a model"),
+            copies: 1,
+            constants,
+        };
         assert_eq!(longer(dense).ns(&small), 11_000_000);
         assert_eq!(longer(dense).ns(&large), 201_000_000);
         assert!(longer(mixture).ns(&Shape { tokens: 8, ..small }) < 6_000_000);
@@ -115,7 +135,8 @@ mod tests {
     #[test]
     fn a_roofline_reads_the_weights_for_one_token_and_computes_for_many() {
         let model = *Model::find("llama-3.1-8b").expect("a model");
-        let time = StepTime::Roofline(model, Rates::of(&device("rtx4090-24gb").expect("a device")));
+        let rates = Rates::of(&device("rtx4090-24gb").expect("a device"));
+        let time = StepTime::Roofline { model, copies: 1, rates };
         let mut one = Shape::default();
         one.add(1, 1000, true);
         // 15.01 GB of weights without the embedding, and 1001 tokens of 131,072 bytes
