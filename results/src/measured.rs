@@ -90,6 +90,10 @@ pub fn read(path: &Path) -> Result<Found, Failure> {
             let expected = "expected a set-up beside a recording (one object in JSON), a folder of such, or of measured runs (NAME_requests.jsonl)";
             bad(&file, &format_args!("{e}; {expected}"))
         })?;
+        if path.is_dir() && value.is_array() {
+            // a list of what is in the folder
+            continue;
+        }
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match Setup::read(&value) {
             Ok(setup) => found.setups.push(Measured { name, setup, path: file, file: value }),

@@ -18,6 +18,7 @@ fn recorded_graph_reserved() {
     // of a model that a workload has, every recording is run: only a field "model" that names another is an excuse
     for (name, why) in &found.left_out {
         assert!(why.starts_with("model: "), "{name}: {why}");
+        assert!(!why.contains("found nothing"), "{name} is no set-up: {why}");
     }
     let (mut failures, mut worst) = (0_u64, [0.0_f64; 2]);
     for setup in &setups {

@@ -72,7 +72,10 @@ impl Setup {
             model if model.starts_with("transformers Bert") => bert(fields)?,
             model if model.starts_with("transformers GPT2") => gpt2(fields)?,
             model if model.starts_with("ResNet-") => resnet(fields)?,
-            _ => {
+            model => {
+                if let Some(elsewhere) = elsewhere(fields, model) {
+                    return Err(format!("model: {elsewhere}"));
+                }
                 let expected =
                     "a model that begins with transformers Bert, transformers GPT2 or ResNet-";
                 return Err(fields.bad("model", expected));
@@ -88,6 +91,22 @@ impl Setup {
             .ok_or_else(|| device.bad("context_bytes", "less than capacity_bytes"))?;
         let conf = device.text("alloc_conf").to_owned();
         Ok(Self { workload, params: pairs.join(","), capacity, conf })
+    }
+}
+
+/// What a set-up is that is known, but whose run depends on more than its file: tests build it from the recording too.
+fn elsewhere(file: Fields<'_>, model: &str) -> Option<&'static str> {
+    match file.text("mode") {
+        "prefetch" => Some(
+            "layers with a second stream that fetches ahead; compared in results/tests/recorded_streams.rs, where events lag as they were recorded",
+        ),
+        "cycles" => Some(
+            "layers whose buffers die in reference cycles; compared in results/tests/refcycle.rs, from the requests of the recording",
+        ),
+        _ if model.starts_with("DB-style detector") => Some(
+            "a service that reads pages; compared in results/tests/recorded_streams.rs, with the widths of lines from the recording",
+        ),
+        _ => None,
     }
 }
 
@@ -326,6 +345,9 @@ mod tests {
             told("model", json!("another"))
                 .starts_with("model: found \"another\", expected a model that")
         );
+        let other = json!({"model": "6 x (Linear 2048, GELU)", "mode": "cycles"});
+        let why = Setup::read(&other).expect_err("not a workload");
+        assert!(why.contains("results/tests/refcycle.rs"), "{why}");
         assert!(
             Setup::read(&json!([])).expect_err("no object").starts_with("model: found nothing")
         );
