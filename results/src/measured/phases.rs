@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `same` | the same name |
 //! | `one` | a recorded `one X` is the only time that X happens: read as `step 0 X`, if ours has no later step |
+//! | `moved` | a recorded name with `.cuda()`, with which PyTorch moves a model, is `model to device` |
 //! | `more` | one name says more: both begin with the same two words, and all words of the shorter stand in the longer in their order (`step 0 backward`, `step 0 batch 32 backward`); no second phase may fit |
 //!
 //! The rules are tried one after the other, each on the phases that are left.
@@ -16,6 +17,7 @@ pub(super) fn partners(recorded: &[String], ours: &[String]) -> Vec<Option<usize
         .iter()
         .map(|name| match name.strip_prefix("one ").filter(|_| single) {
             Some(what) => format!("step 0 {what}"),
+            None if name.contains(".cuda()") => "model to device".to_owned(),
             None => name.clone(),
         })
         .collect();
@@ -68,6 +70,12 @@ mod tests {
         assert_eq!(found(&["step 0 backward"], &two), [None]);
         assert_eq!(found(&two, &["step 0 backward"]), [None, None]);
         assert_eq!(found(&["backward"], &["step 0 backward"]), [None]);
+    }
+
+    #[test]
+    fn a_model_that_is_moved_comes_to_the_device() {
+        let ours = ["model to device", "step 0 forward"];
+        assert_eq!(found(&["load on the host, then .cuda()"], &ours), [Some(0)]);
     }
 
     #[test]
