@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`advise`] | settings searched and proved, rewrites of a recording, cards |
 //! | [`analysis`] | what happened in a run: lives, categories, causes of fragmentation |
-//! | [`bench`] | what criterion measured, as tables |
+//! | [`mod@bench`] | what criterion measured, as tables |
 //! | [`check`] | does a strategy place what a recording placed? |
 //! | [`cli`] | the command line, and how it ends |
 //! | [`described`] | files that have nothing to be replayed, in figures |

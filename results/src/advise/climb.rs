@@ -1,7 +1,7 @@
 //! Does live memory climb from iteration to iteration? Then no allocator is at fault, and a setting or a larger card only puts off the end.
 //!
-//! Rule `climb`: of the iterations between the first, which makes what stays, and the last, which may have stopped on its way, at least [`SHARE_MIN`]
-//! leave something that is never freed, and all of that is at least [`BYTES_MIN`] of the peak.
+//! Rule `climb`: of the iterations between the first, which makes what stays, and the last, which may have stopped on its way, at least `SHARE_MIN`
+//! leave something that is never freed, and all of that is at least `BYTES_MIN` of the peak.
 
 use serde::Serialize;
 use vramlab_sim::units::Bytes;

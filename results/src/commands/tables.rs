@@ -31,7 +31,7 @@ pub struct TablesArgs {
     /// Only this row of the table, and only the runs that it needs; nothing is written.
     #[arg(long, value_name = "N", requires = "names", conflicts_with = "out")]
     row: Option<usize>,
-    /// Writes to results/record/<date>-<machine> of the repository: what is published, with the command; one that was interrupted is gone on with.
+    /// Writes to `results/record/DATE-MACHINE` of the repository: what is published, with the command; one that was interrupted is gone on with.
     #[arg(long, conflicts_with_all = ["row", "quick", "out"])]
     record: bool,
     /// Where tables are written; those that are there and whose inputs did not change are not made again.

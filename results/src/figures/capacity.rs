@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `sizes` | [`STEPS`] devices, evenly spread from 0.8 of the live floor to a little beyond what any of the allocators takes of the whole device; the context comes on top. Beside them the least on which each run ends well, as [`crate::least`] finds it |
+//! | `sizes` | `STEPS` devices, evenly spread from 0.8 of the live floor to a little beyond what any of the allocators takes of the whole device; the context comes on top. Beside them the least on which each run ends well, as [`crate::least`] finds it |
 //! | `refused` | a device on which a request is refused is shown by a cross, at what was reserved there |
 
 use plotters::prelude::*;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `e2e` | from a request's arrival to the end of its answer, of all requests that were answered |
 //! | `quantile` | the least time within which so many of a hundred end (nearest rank) |
-//! | `points` | of more than [`POINTS`] requests so many are shown, evenly chosen by rank, the shortest and the longest among them |
+//! | `points` | of more than `POINTS` requests so many are shown, evenly chosen by rank, the shortest and the longest among them |
 
 use plotters::prelude::*;
 

@@ -2,8 +2,8 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `columns` | states at [`COLUMNS`] moments, evenly spread over the ops, the peak and the first refused request among them; between two of them the earlier is shown |
-//! | `rows` | addresses of all segments put end to end, without the gaps between them, cut into rows; of each that is shown which has most of its bytes. Fewer rows where there would be more than [`MARKS_MAX`] marks |
+//! | `columns` | states at `COLUMNS` moments, evenly spread over the ops, the peak and the first refused request among them; between two of them the earlier is shown |
+//! | `rows` | addresses of all segments put end to end, without the gaps between them, cut into rows; of each that is shown which has most of its bytes. Fewer rows where there would be more than `MARKS_MAX` marks |
 //! | `shades` | the causes of [`crate::analysis::causes`], put together: lost in blocks (rounding, remainders that are not cut off), waiting for a stream, cached (goes back by itself), stuck (split remainders, pinned segments), another's (of another pool or stream) |
 
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `largest` | a bar for each of the [`SEGMENTS_MAX`] largest segments, by address; the others are summed up in one more of full length, in which pieces of one kind lie side by side |
+//! | `largest` | a bar for each of the `SEGMENTS_MAX` largest segments, by address; the others are summed up in one more of full length, in which pieces of one kind lie side by side |
 //! | `small` | pieces of less than half a pixel are put together, with the kind that has most of their bytes |
 
 use plotters::prelude::*;

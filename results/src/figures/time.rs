@@ -2,7 +2,7 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | `columns` | time is cut into [`COLUMNS`]; of each the moment with most live bytes is shown, and the most that was reserved: no peak is lost |
+//! | `columns` | time is cut into `COLUMNS`; of each the moment with most live bytes is shown, and the most that was reserved: no peak is lost |
 //! | `time` | simulated time where requests arrive and are answered; else the number of the op, since a host that runs ahead asks for much at one moment, and then waits |
 //! | `live` | what was placed and is not freed: a request that was refused is none |
 //! | `category` | as [`crate::analysis::category`] tells; one for all where ops depend on answers or have sequences |
